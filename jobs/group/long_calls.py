@@ -13,12 +13,14 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
+from jobs.handler.call_order import CallOrder
 from jobs.handler.long_call import CallFile, Leave, LongCall, long_calls_here
 from jobs.handler.results import CallMade
 from jobs.handler.verdicts import GOES_ON
@@ -49,12 +51,12 @@ class LongCalls:
         """Those of a group, for as long as its Spark application lasts.
 
         None where each call is waited for: the next attempt may be on another machine, or nothing comes
-        again, or not in this run, or in its lane's order; or Spark's workers end with their tasks.
+        again, or Spark's workers end with their tasks.
         """
         context = spark.sparkContext
         if not (context.master or "").startswith("local"):
             return None
-        if settings.mode != "concurrent" or _seconds(settings.trigger) > _LONGEST_TRIGGER_S:
+        if settings.mode == "broadcast" or _seconds(settings.trigger) > _LONGEST_TRIGGER_S:
             return None
         conf = context.getConf()
         said = [(conf.get(name) or "").strip().lower() for name in _WORKERS_STAY]
@@ -69,7 +71,8 @@ class LongCalls:
         put_off: pa.Array,
         policy: RetryPolicy,
         must_wait: Callable[[], Sequence[bool]],
-    ) -> dict[int, CallMade]:
+        order: CallOrder | None = None,
+    ) -> tuple[dict[int, CallMade], CallOrder | None]:
         """What is known of calls that went on.
 
         Args:
@@ -77,29 +80,35 @@ class LongCalls:
             put_off: how often each of them was put off before.
             policy: the delays that there are.
             must_wait: of each, whether it cannot be put off once more: its call is waited for.
+            order: which calls follow each other; None: none does.
 
         Returns:
-            What the calls came to, or that they go on, by the row of their message.
+            What the calls came to, or that they go on, by the row of their message; and the order of the
+            calls that are left to make. One behind others is not asked for: its lane ends before it.
         """
         try:
             there = {file.name for file in self.directory.iterdir() if not file.suffix}
         except FileNotFoundError:
-            return {}
+            return {}, order
+        names = _names(positions) if there else []
+        known = [row for row, name in enumerate(names) if name in there]
+        asked = known if order is None else sorted(set(known).intersection(order.heads))
         made: dict[int, CallMade] = {}
-        for row, name in enumerate(_names(positions)) if there else ():
-            if name in there:
-                attempt = positions.attempt[row].as_py()
-                came = CallFile(self.directory / name).look(attempt, must_wait=must_wait()[row])
-                if came == "goes on":
-                    level = _level(policy, put_off[row].as_py())
-                    made[row] = None, time.time_ns() // 1_000, replace(GOES_ON, delay_level=level)
-                elif came is not None:
-                    made[row] = came
-        return made
+        for row in asked:
+            file, attempt = CallFile(self.directory / names[row]), positions.attempt[row].as_py()
+            came = file.look(attempt, must_wait=must_wait()[row])
+            if came == "goes on":
+                level = _level(policy, put_off[row].as_py())
+                made[row] = None, time.time_ns() // 1_000, replace(GOES_ON, delay_level=level)
+            elif came is not None:
+                made[row] = came
+        if order is not None and known:
+            left = order.left({row: outcome for row, (_, _, outcome) in made.items()})
+            order = left.before(set(known).difference(asked))
+        return made, order
 
     def leaving(
         self,
-        messages: pa.RecordBatch,
         positions: Positions,
         policy: RetryPolicy,
         timeout_s: float,
@@ -108,8 +117,7 @@ class LongCalls:
         """Has calls go on, but those whose message could not be put off.
 
         Args:
-            messages: as the handler sees them.
-            positions: theirs.
+            positions: of the messages of a batch.
             policy: the delays that there are.
             timeout_s: how long a call may take.
             cannot_return: of each, whether it could not be put off.
@@ -119,13 +127,12 @@ class LongCalls:
         """
         if min(policy.level_ms) > _LONGEST_WAIT_MS:
             return None
-        return _Leaving(self.directory, messages, positions, timeout_s, cannot_return)
+        return _Leaving(self.directory, positions, timeout_s, cannot_return)
 
 
 @dataclass(frozen=True)
 class _Leaving:
     directory: Path
-    messages: pa.RecordBatch
     positions: Positions
     timeout_s: float
     cannot_return: Callable[[], Sequence[bool]]
@@ -134,7 +141,9 @@ class _Leaving:
     def under_way(self) -> int:
         return long_calls_here(self.directory)
 
-    def __call__(self, row: int, started: int, since: float) -> LongCall | None:
+    def __call__(
+        self, batch: pa.RecordBatch, row: int, started: int, since: float, grace_s: float
+    ) -> LongCall | None:
         if self.cannot_return()[row]:
             return None
         only = pa.array([row])
@@ -144,9 +153,20 @@ class _Leaving:
             started,
             since,
             self.timeout_s,
-            self.messages.take(only),
-            self.messages.nbytes,
+            grace_s,
+            batch.take(only),
+            batch.nbytes,
         )
+
+    def of(self, rows: Sequence[int]) -> Leave:
+        known = self.cannot_return()
+        of_these = [known[row] for row in rows]
+        positions = self.positions.take(pa.array(rows, pa.int64()))
+        return replace(self, positions=positions, cannot_return=partial(_said, of_these))
+
+
+def _said(known: Sequence[bool]) -> Sequence[bool]:
+    return known
 
 
 def _seconds(interval: str) -> float:

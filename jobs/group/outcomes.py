@@ -191,12 +191,10 @@ class OutcomeTask:
             def must_wait() -> list[bool]:
                 return [True] * batch.num_rows if self.limit_s is None else cannot_return()
 
-            made = self.long_calls.found(positions, counts.put_off, self.policy, must_wait)
+            made, order = self.long_calls.found(positions, counts.put_off, self.policy, must_wait, order)
             if made:
-                return self._beside(made, batch, positions, counts, deadline)
-            leave = self.long_calls.leaving(
-                messages, positions, self.policy, self.host.timeout_s, cannot_return
-            )
+                return self._beside(made, batch, positions, counts, deadline, order)
+            leave = self.long_calls.leaving(positions, self.policy, self.host.timeout_s, cannot_return)
         before = self._before(batch, positions, counts) if self.handler.load().vectorised else None
         call = (self.handler, messages, self.policy, before, self.host, order, self.traced, deadline, leave)
         results = invoke(*call)
@@ -215,6 +213,7 @@ class OutcomeTask:
         positions: Positions,
         counts: AttemptCounts,
         deadline: Deadline,
+        order: CallOrder | None,
     ) -> HandlerResults:
         """The results of all rows, where what is known of the calls of some is not asked again."""
         rows = list(made)
@@ -225,7 +224,8 @@ class OutcomeTask:
         if not others:
             return by_rows([(rows, known)])
         at = pa.array(others, pa.int64())
-        results = self._called(batch.take(at), positions.take(at), counts.take(at), deadline, None)
+        left = None if order is None else order.numbered(others)
+        results = self._called(batch.take(at), positions.take(at), counts.take(at), deadline, left)
         return by_rows([(rows, known), (others, results)])
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:

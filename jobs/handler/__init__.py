@@ -1,7 +1,7 @@
 """A user's handler in a job.
 
 loader.py            found
-opened_handler.py    made and opened in the process that calls it
+opened_handler.py    made and opened in the process that calls it; handler_loop.py: where coroutines run
 invocation.py        called on a batch: how often at a time, how long, where
 row_calls.py         one message after the other, several at a time; call_order.py: which follow which;
                      deadline.py: when no more is begun

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from delta_tables.deliveries import RETRY
 from jobs.handler.verdicts import NOT_CALLED, PUT_OFF, Outcome
@@ -41,7 +41,9 @@ class CallOrder:
 
     def goes_on(self, row: int, outcome: Outcome | None) -> bool:
         """Whether the lane's next row is called after this outcome (None is ACK)."""
-        return outcome is None or outcome.verdict != RETRY or row in self.given_up
+        if outcome is None or outcome.verdict != RETRY:
+            return True
+        return row in self.given_up and not outcome.put_off
 
     def left(self, outcomes: Mapping[int, Outcome | None]) -> CallOrder:
         """What is still to be called, behind these outcomes."""
@@ -55,6 +57,11 @@ class CallOrder:
             if not self.goes_on(row, outcomes[row]):
                 return ()
         return ()
+
+    def before(self, rows: Collection[int]) -> CallOrder:
+        """The same order, each lane only up to the first of these rows."""
+        lanes = (tuple(takewhile(lambda row: row not in rows, lane)) for lane in self.lanes)
+        return replace(self, lanes=tuple(lane for lane in lanes if lane))
 
     def only(self, rows: Collection[int]) -> CallOrder:
         """The same order of some of the rows."""

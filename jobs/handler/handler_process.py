@@ -23,6 +23,7 @@ import pyarrow as pa
 from jobs.handler import reasons
 from jobs.handler.batch_calls import call_batch
 from jobs.handler.deadline import Deadline
+from jobs.handler.long_call import close_under_way
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.row_calls import RowCalls
 from jobs.handler.slow_calls import SlowCalls
@@ -63,6 +64,7 @@ def serve(pipe: Connection[Any, Any]) -> None:
             _answer(pipe, handler, question, policy, timeout_s)
     except OSError:
         pass  # the worker is gone
+    close_under_way()
     handler.close()
     done.set()
 
@@ -100,7 +102,7 @@ def _answer(
             watch.begin(row)
             say("began", row)
 
-        def ended(row: int, started: int, finished: int, outcome: Outcome | None) -> None:
+        def ended(row: int, started: int | None, finished: int, outcome: Outcome | None) -> None:
             watch.end(row)
             say("ended", row, started, finished, outcome)
 
@@ -110,6 +112,7 @@ def _answer(
             ended=ended,
             spans=spans,
             deadline=Deadline(question[5]),
+            leave=question[6],
             tick=lambda: say("tick"),
         )
         calls.run(batch, range(batch.num_rows), question[4])

@@ -37,7 +37,6 @@ Isolation = Literal["thread", "process"]
 CONCURRENCY = 20
 """Calls at a time in a worker, as RocketMQ's consumeThreadMin."""
 CONSUME_TIMEOUT_S = 15 * 60.0
-_CANCEL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def invoke(
         order: which calls of a handler of single messages follow each other; None: none does.
         traced: what the spans of its calls say of the batch.
         deadline: from when on what has not begun is put off; of a vectorised handler, the whole batch.
-        leave: has a call of a single message that is under way then go on; not in a process beside it.
+        leave: has a call of a single message that is under way then go on.
 
     Returns:
         One verdict per row of the batch, in its order.
@@ -103,7 +102,7 @@ def invoke(
     process = isolated(target, policy, host.concurrency, host.timeout_s, host.memory)
     if vectorised and before is not None:
         return handle_batch(batch, lambda piece: process.call_batch(piece, traced), before)
-    return process.call_rows(batch, order, traced, deadline)
+    return process.call_rows(batch, order, traced, deadline, leave)
 
 
 def invoke_here(
@@ -118,12 +117,10 @@ def invoke_here(
     leave: Leave | None = None,
 ) -> HandlerResults:
     """Has a batch handled in this process; see `invoke`."""
-    # A coroutine is cancelled first; only one that holds the loop is late for the watch.
-    grace_s = _CANCEL_S if handler.loop is not None else 0.0
     pieces: dict[int, pa.RecordBatch] = {}
     one = not handler.vectorised
     slow = SlowCalls(lambda call: batch.slice(call, 1) if one else pieces.get(call), host.timeout_s)
-    with Watchdog(host.timeout_s + grace_s, on_look=slow.look) as watch, traced.calls() as spans:
+    with Watchdog(host.timeout_s + handler.grace_s, on_look=slow.look) as watch, traced.calls() as spans:
         if one:
             calls = RowCalls(
                 handler,

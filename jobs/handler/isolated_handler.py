@@ -33,6 +33,7 @@ from jobs.handler.batch_calls import Made
 from jobs.handler.call_order import CallOrder
 from jobs.handler.deadline import NEVER, Deadline
 from jobs.handler.loader import HandlerTarget
+from jobs.handler.long_call import Leave
 from jobs.handler.narrowing import Call, Said, failures_allowed
 from jobs.handler.results import CallMade, HandlerResults, of_calls
 from jobs.handler.row_calls import TICK_S
@@ -125,6 +126,7 @@ class IsolatedHandler:
         order: CallOrder | None = None,
         traced: TracedBatch = NOT_TRACED,
         deadline: Deadline = NEVER,
+        leave: Leave | None = None,
     ) -> HandlerResults:
         """Calls a handler of single messages with each row.
 
@@ -133,6 +135,7 @@ class IsolatedHandler:
             order: Which calls follow each other, and the outcome of rows that are not called; None: none.
             traced: What the spans of the calls say of the batch.
             deadline: From when on no call is begun, but to find the one that ended the process.
+            leave: Has a call under way go on then.
         """
         rows = range(batch.num_rows)
         order = order or CallOrder.at_once(rows)
@@ -144,7 +147,7 @@ class IsolatedHandler:
             if deadline.passed or not left.lanes:
                 break
             known = len(found)
-            died, suspects = self._call_some(batch, left, self._concurrency, found, traced, deadline)
+            died, suspects = self._call_some(batch, left, self._concurrency, found, traced, deadline, leave)
             if died is None:
                 continue
             for row in sorted(suspects):
@@ -188,6 +191,7 @@ class IsolatedHandler:
         found: dict[int, CallMade],
         traced: TracedBatch,
         deadline: Deadline = NEVER,
+        leave: Leave | None = None,
     ) -> tuple[Outcome | None, dict[int, int]]:
         """Has rows handled; returns None, or what the process died of and the rows that were under way.
 
@@ -200,7 +204,9 @@ class IsolatedHandler:
         try:
             pipe = self._ready()
             numbered = order.numbered(rows)
-            self._ask(pipe, ("rows", _as_stream(piece), traced, concurrency, numbered, deadline.left_s))
+            leaves = None if leave is None else leave.of(rows)
+            asked = (_as_stream(piece), traced, concurrency, numbered, deadline.left_s, leaves)
+            self._ask(pipe, ("rows", *asked))
             while True:
                 oldest = min((began for began, _ in under_way.values()), default=None)
                 said = self._next(pipe, oldest)

@@ -9,7 +9,7 @@ a call that ends its worker is found as any other. What it says once its worker 
 believed: its message is called anew.
 
 Threads: the call's own, and a watch for each.
-Processes: Spark's Python workers of one machine.
+Processes: Spark's Python workers of one machine, and the processes handlers are isolated in.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import logging
 import os
 import pickle
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +47,24 @@ class Leave(Protocol):
     def under_way(self) -> int:
         """How many of the group's calls go on in this process whose tasks have ended, or are about to."""
 
-    def __call__(self, row: int, started: int, since: float) -> LongCall | None:
-        """Has the call of a row go on, which began then (epoch us, monotonic seconds).
+    def __call__(
+        self, batch: pa.RecordBatch, row: int, started: int, since: float, grace_s: float
+    ) -> LongCall | None:
+        """Has the call of a row go on.
 
-        None: it is to be waited for.
+        Args:
+            batch: The messages.
+            row: Which of them.
+            started: When its call began, in epoch us.
+            since: The same in seconds of the monotonic clock.
+            grace_s: How long it may take to end by itself once it took too long.
+
+        Returns:
+            The call; None: it is to be waited for.
         """
+
+    def of(self, rows: Sequence[int]) -> Leave:
+        """The same for some rows, as it travels to the process that calls the handler."""
 
 
 class CallsHere:
@@ -132,7 +146,14 @@ class CallFile:
         return came
 
     def leave(
-        self, attempt: int, started: int, since: float, timeout_s: float, message: pa.RecordBatch, held: int
+        self,
+        attempt: int,
+        started: int,
+        since: float,
+        timeout_s: float,
+        grace_s: float,
+        message: pa.RecordBatch,
+        held: int,
     ) -> LongCall | None:
         """Has the call of an attempt go on.
 
@@ -140,7 +161,8 @@ class CallFile:
             attempt: The delivery whose call it is.
             started: When the call began, in epoch us.
             since: The same in seconds of the monotonic clock.
-            timeout_s: How long it may take; then its process ends.
+            timeout_s: How long it may take.
+            grace_s: How much later its process ends.
             message: The message.
             held: Bytes of the batch that it holds.
 
@@ -161,7 +183,7 @@ class CallFile:
                 undo.callback(self.forget)
                 self._came.unlink(missing_ok=True)
                 self._ask(attempt)
-                call = LongCall(self, descriptor, started, since, timeout_s, message, held)
+                call = LongCall(self, descriptor, started, since, timeout_s, grace_s, message, held)
             except (BlockingIOError, PermissionError):  # one of an earlier delivery, in another process
                 return None
             except (OSError, RuntimeError) as error:
@@ -227,6 +249,7 @@ class LongCall:
         started: int,
         since: float,
         timeout_s: float,
+        grace_s: float,
         message: pa.RecordBatch,
         held_bytes: int,
     ) -> None:
@@ -237,7 +260,7 @@ class LongCall:
         self._is_noted = False
         late = started, started + round(timeout_s * 1_000_000), timed_out(timeout_s)
         slow = SlowCalls(lambda _: message, timeout_s, follows="its batch does not wait for it")
-        self._watch = Watchdog(timeout_s, on_look=slow.look, last_words=lambda: self._note(late))
+        self._watch = Watchdog(timeout_s + grace_s, on_look=slow.look, last_words=lambda: self._note(late))
         self._watch.begin(0, since)
         self._watch.__enter__()
         HERE.calls[file.path] = self

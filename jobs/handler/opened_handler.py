@@ -1,6 +1,6 @@
 """A handler in the process that calls it: made once, opened, closed at the end.
 
-Owns the instance of a handler that is a class, and the event loop of one that is a coroutine function.
+Owns the instance of a handler that is a class, and the event loop of one whose calls are coroutines.
 
 Invariants: `open` is called before the first call and once per process; `close` when the process is asked to
 end, and at most once. A process that is killed closes nothing.
@@ -21,6 +21,7 @@ from functools import cache
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+from jobs.handler.handler_loop import CANCEL_S, HandlerLoop
 from jobs.handler.loader import HandlerTarget, LoadedHandler
 from jobs.handler.long_call import close_under_way
 from jobs.handler.usual_time import UsualTime
@@ -46,7 +47,7 @@ class OpenedHandler:
     def __init__(self, loaded: LoadedHandler) -> None:
         self.vectorised = loaded.vectorised
         self.thread_safe = loaded.thread_safe
-        self.loop = asyncio.new_event_loop() if loaded.is_async else None
+        self.loop = HandlerLoop() if loaded.is_async else None
         self.call: Callable[..., Any] = loaded.function
         self.usual = UsualTime()
         self._instance: Any = None
@@ -54,6 +55,11 @@ class OpenedHandler:
             self._instance = loaded.function()
             self.call = self._instance
             self._finish(getattr(self._instance, "open", None))
+
+    @property
+    def grace_s(self) -> float:
+        """What a call that took too long gets to end by itself: a coroutine is cancelled first."""
+        return 0.0 if self.loop is None else CANCEL_S
 
     @property
     def closes(self) -> bool:
@@ -71,10 +77,10 @@ class OpenedHandler:
     def _finish(self, step: Callable[[], Any] | None) -> None:
         result = step() if step is not None else None
         if inspect.isawaitable(result):
-            loop = self.loop or asyncio.new_event_loop()
-            loop.run_until_complete(_awaited(result))
-            if self.loop is None:
-                loop.close()
+            if self.loop is not None:
+                self.loop.begin(_awaited(result)).result()
+            else:
+                asyncio.run(_awaited(result))
 
 
 async def _awaited(result: Any) -> None:

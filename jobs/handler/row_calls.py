@@ -1,13 +1,13 @@
 """Calls of a handler of single messages, several at a time.
 
-Owns the threads and the turns of the event loop that make the calls.
+Owns the threads, and the tasks of the handler's event loop, that make the calls.
 
 Invariants: one outcome per row that is called; what a call raises is a failure of its own row only; one that
 is not thread-safe runs on the task's own thread; none is begun when it is late, and none is under way when
 `run` returns, but those that are left then: few, and longer under way than calls are by far.
 
 Threads: up to `concurrency` for the length of one `run`, or of the calls that are left; they are daemons, so
-that a call that never returns ends with its process.
+that a call that never returns ends with its process. Coroutines run on their handler's loop.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
@@ -24,6 +25,7 @@ import pyarrow as pa
 
 from jobs.handler.call_order import CallOrder, Turns
 from jobs.handler.deadline import NEVER, Deadline
+from jobs.handler.handler_loop import HandlerLoop
 from jobs.handler.long_call import Leave, LongCall
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.results import CallMade, HandlerResults, of_calls
@@ -39,7 +41,7 @@ _MEASURED = 1_000
 """So many calls of a batch say how long one usually takes."""
 
 Began = Callable[[int], None]
-Ended = Callable[[int, int, int, Outcome | None], None]
+Ended = Callable[[int, int | None, int, Outcome | None], None]
 
 
 class RowCalls:
@@ -51,11 +53,12 @@ class RowCalls:
         concurrency: Calls at a time at most.
         timeout_s: How long a coroutine may take; a call on a thread cannot be ended here.
         began: Called with a row before its call, on the call's thread.
-        ended: Called with a row, its start and end (epoch us) and outcome (None is ACK) after it.
+        ended: Called with a row, its start and end (epoch us) and outcome (None is ACK) after it; without a
+            start where it goes on.
         spans: Of the calls.
         deadline: From when on no call is begun.
-        leave: Has a call under way go on when the deadline has passed; None: each is waited for. Not for
-            coroutines, nor where one call is made at a time.
+        leave: Has a call under way go on when the deadline has passed; None: each is waited for. Not where
+            one call is made at a time.
         tick: Called every TICK_S from where the calls run, as long as they let it: on the event loop, or on a
             thread that needs the interpreter as they do.
     """
@@ -82,14 +85,14 @@ class RowCalls:
         self._ended = ended
         self._spans = spans
         self._deadline = deadline
-        several = self._concurrency > 1 and handler.loop is None
-        self._leave = leave if several else None
-        self._under_way: dict[int, tuple[threading.Thread, int, float]] = {}
+        self._leave = leave if self._concurrency > 1 else None
+        self._under_way: dict[int, tuple[int, int, float]] = {}
         self._left: dict[int, LongCall] = {}
         self._all_stay = False
         self._tick = tick
         self._turns = Turns(CallOrder(()))
         self._outcomes: dict[int, CallMade] = {}
+        self._batch: pa.RecordBatch | None = None
         self._is_orderly = False
 
     def run(
@@ -105,17 +108,17 @@ class RowCalls:
         """
         order = order or CallOrder.at_once(rows)
         self._is_orderly = order.parks
-        self._turns, self._outcomes = Turns(order), {}
+        self._turns, self._outcomes, self._batch = Turns(order), {}, batch
         columns = BatchColumns(batch)
         callers = min(self._concurrency, len(order.lanes))
         if self._leave is not None:
             callers = min(callers, max(1, self._concurrency - self._leave.under_way))
         if self._handler.loop is not None:
-            self._run_on(self._handler.loop, columns, callers)
+            self._on_loop(self._handler.loop, columns, callers)
         else:
             with self._ticking():
                 if callers <= 1 and self._leave is None:
-                    self._work(columns)
+                    self._work(columns, 0)
                 else:
                     self._on_threads(columns, callers)
         if self._leave is not None:
@@ -123,29 +126,45 @@ class RowCalls:
         return of_calls(rows, self._outcomes, order.otherwise, _now_us())
 
     def _on_threads(self, columns: BatchColumns, callers: int) -> None:
-        threads = [
-            threading.Thread(target=self._work, args=(columns,), name=f"handler-{number}", daemon=True)
-            for number in range(callers)
-        ]
         try:
-            threads[0].start()
+            under_way = {0: self._on_thread(columns, 0)}
         except RuntimeError:  # the system has no more: all calls are made here
-            self._work(columns)
+            self._work(columns, 0)
             return
-        threads[0].join(_ALONE_S)
+        wait(under_way.values(), _ALONE_S)
         if self._turns:
             with suppress(RuntimeError):  # the system has no more: those that run make all calls
-                for thread in threads[1:]:
-                    thread.start()
-        waited_for = {thread for thread in threads if thread.ident is not None}
-        while waited_for := {thread for thread in waited_for if thread.is_alive()}:
-            thread = next(iter(waited_for))
-            thread.join(None if self._leave is None else TICK_S)
-            if thread.is_alive():  # else others may be about to end
-                waited_for -= self._leave_long_calls()
+                for caller in range(1, callers):
+                    under_way[caller] = self._on_thread(columns, caller)
+        self._wait(under_way)
 
-    def _leave_long_calls(self) -> set[threading.Thread]:
-        """Has all calls under way go on, where that is what the task waits for; returns their threads."""
+    def _on_thread(self, columns: BatchColumns, caller: int) -> Future[None]:
+        over = Future[None]()
+
+        def work() -> None:
+            try:
+                self._work(columns, caller)
+            finally:
+                over.set_result(None)
+
+        threading.Thread(target=work, name=f"handler-{caller}", daemon=True).start()
+        return over
+
+    def _wait(self, under_way: dict[int, Future[None]]) -> None:
+        """Waits for those that make calls, by their number, but not for calls that take long."""
+        while under_way:
+            every = None if self._leave is None else TICK_S
+            over, _ = wait(under_way.values(), every, FIRST_COMPLETED)
+            under_way = {caller: its for caller, its in under_way.items() if its not in over}
+            for each in over:
+                if not each.cancelled():  # by its handler
+                    each.result()
+            if not over:  # else others may be about to end
+                for caller in self._leave_long_calls():
+                    under_way.pop(caller, None)
+
+    def _leave_long_calls(self) -> set[int]:
+        """Has all calls under way go on, where that is what the task waits for; returns who makes them."""
         if self._leave is None or self._all_stay or not self._deadline.passed:
             return set()
         calls = self._under_way.copy()
@@ -154,9 +173,10 @@ class RowCalls:
         now, long_s = time.monotonic(), self._handler.usual.long_s(self._took_us())
         if any(now - since < long_s for _, _, since in calls.values()):
             return set()
-        threads = set()
-        for row, (thread, started, since) in calls.items():
-            left = self._leave(row, started, since)
+        callers = set()
+        assert self._batch is not None, "calls are under way"
+        for row, (caller, started, since) in calls.items():
+            left = self._leave(self._batch, row, started, since, self._handler.grace_s)
             if left is None:
                 self._all_stay = True  # for one that is waited for, the task waits
                 break
@@ -166,22 +186,19 @@ class RowCalls:
                 del self._left[row]
                 left.forget()
                 continue
-            self._ended(row, started, _now_us(), GOES_ON)
+            self._ended(row, None, _now_us(), GOES_ON)
             self._outcomes[row] = None, _now_us(), GOES_ON
-            threads.add(thread)
-        return threads
+            callers.add(caller)
+        return callers
 
     def _took_us(self) -> Iterator[int]:
         some = islice(self._outcomes.copy().values(), _MEASURED)
         return (finished - started for started, finished, _ in some if started is not None)
 
-    def _work(self, columns: BatchColumns) -> None:
+    def _work(self, columns: BatchColumns, caller: int) -> None:
         call = self._call if self._spans is NO_SPANS else self._call_traced
-        thread = threading.current_thread()
         while (row := self._take()) is not None:
-            started = _now_us()
-            if self._leave is not None:
-                self._under_way[row] = thread, started, time.monotonic()
+            started = self._begin(row, caller)
             outcome = call(DeliveredMessage(columns, row))
             self._end(row, started, outcome)
 
@@ -201,18 +218,13 @@ class RowCalls:
             tell(span, outcome)
         return outcome
 
-    def _run_on(self, loop: asyncio.AbstractEventLoop, columns: BatchColumns, callers: int) -> None:
-        """Runs the loop until all rows are handled, also when a handler stops it or exits on it."""
-        every = asyncio.gather(*(loop.create_task(self._work_on_loop(columns)) for _ in range(callers)))
-        ticks = None if self._tick is None else loop.create_task(self._tick_on_loop(self._tick))
-        while not every.done():
-            try:
-                loop.run_until_complete(every)
-            except (RuntimeError, SystemExit):
-                if every.done():
-                    raise
-        if ticks is not None:
-            ticks.cancel()
+    def _on_loop(self, loop: HandlerLoop, columns: BatchColumns, callers: int) -> None:
+        ticks = None if self._tick is None else loop.begin(self._tick_on_loop(self._tick))
+        try:
+            self._wait({each: loop.begin(self._work_on_loop(columns, each)) for each in range(callers)})
+        finally:
+            if ticks is not None:
+                ticks.cancel()
 
     @staticmethod
     async def _tick_on_loop(tick: Callable[[], None]) -> None:
@@ -239,9 +251,9 @@ class RowCalls:
             over.set()
             thread.join()
 
-    async def _work_on_loop(self, columns: BatchColumns) -> None:
+    async def _work_on_loop(self, columns: BatchColumns, caller: int) -> None:
         while (row := self._take()) is not None:
-            started = _now_us()
+            started = self._begin(row, caller)
             outcome = None
             limit = asyncio.timeout(self._timeout_s)
             try:
@@ -274,14 +286,20 @@ class RowCalls:
             self._began(row)
         return row
 
+    def _begin(self, row: int, caller: int) -> int:
+        started = _now_us()
+        if self._leave is not None:
+            self._under_way[row] = caller, started, time.monotonic()
+        return started
+
     def _end(self, row: int, started: int, outcome: Outcome | None) -> None:
         finished = _now_us()
-        if self._leave is not None and self._under_way.pop(row, None) is None:
-            self._left.pop(row).end((started, finished, outcome))
-            return
         if self._is_orderly and outcome is not None and outcome.carries:
             # Not behind the calls, where what follows it on its lane would be done already.
             outcome = failure(ValueError("in orderly mode a verdict sends and writes nothing"))
+        if self._leave is not None and self._under_way.pop(row, None) is None:
+            self._left.pop(row).end((started, finished, outcome))
+            return
         self._outcomes[row] = started, finished, outcome
         self._ended(row, started, finished, outcome)
         self._turns.end(row, outcome)

@@ -15,7 +15,7 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
 from jobs.group.batch_report import BatchReport
-from jobs.handler.invocation import HandlerHost
+from jobs.handler.invocation import HandlerHost, Isolation
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.verdicts import GOES_ON, PUT_OFF
 from jobs.settings import ConsumeSettings, Mode
@@ -38,15 +38,20 @@ def slow(message):
 """
 
 
+def new(number: int, lanes: int | None = None) -> Message:
+    """A message, on one of some lanes."""
+    return Message(str(number), sharding_key=None if lanes is None else str(number % lanes))
+
+
 def settings_for(
-    broker: BrokerProcess, directory: Path, topic: str, mode: Mode, **more: Any
+    broker: BrokerProcess, directory: Path, topic: str, mode: Mode, lanes: int | None = None, **more: Any
 ) -> ConsumeSettings:
     """A group of some messages, with a handler that takes longer than a batch may."""
     module = topic.replace("-", "_")
     (directory / f"{module}.py").write_text(SLOW)
     with broker.client() as client:
         client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
-        client.send_many(topic, [Message(str(number)) for number in range(MESSAGES)])
+        client.send_many(topic, [new(number, lanes) for number in range(MESSAGES)])
         await_dispatch(client)
     return ConsumeSettings(
         group=topic,
@@ -95,27 +100,58 @@ def test_a_slow_handler_holds_nothing_back_and_each_message_is_handled_once(
 
 # The first message's call goes on until it is let go; the others take no time.
 LONG = """
+import asyncio
 import threading
 from pathlib import Path
 
 HERE = Path(__file__).parent
 
-def long(message):
+def begin(message):
     with (HERE / "calls").open("a") as calls:
         calls.write(message.text + "\\n")
-    while message.text == "0" and not (HERE / "let-go").exists():
+    return message.text == "0"
+
+def threads(message):
+    is_long = begin(message)
+    while is_long and not (HERE / "let-go").exists():
         threading.Event().wait(0.02)
+
+async def coroutines(message):
+    is_long = begin(message)
+    while is_long and not (HERE / "let-go").exists():
+        await asyncio.sleep(0.02)
 """
+LATER = range(MESSAGES, MESSAGES + 3)
 
 
+@pytest.mark.parametrize(
+    ("handler", "isolation", "mode"),
+    [
+        ("threads", "thread", "concurrent"),
+        ("coroutines", "thread", "orderly"),
+        pytest.param("coroutines", "thread", "concurrent", marks=pytest.mark.nightly),
+        pytest.param("threads", "process", "orderly", marks=pytest.mark.nightly),
+        ("coroutines", "process", "concurrent"),
+    ],
+)
 def test_a_call_that_takes_long_holds_up_neither_its_batch_nor_the_next_one(
-    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession,
+    shared_broker: BrokerProcess,
+    tmp_path: Path,
+    handler: str,
+    isolation: Isolation,
+    mode: Mode,
 ) -> None:
-    topic, later = "long-call", 3
-    settings = settings_for(shared_broker, tmp_path, topic, "concurrent", until_idle_s=0.2)
-    (tmp_path / "long_call.py").write_text(LONG)
-    target = HandlerTarget("long_call:long", "auto", (str(tmp_path),))
-    settings = replace(settings, handler=target, host=HandlerHost(concurrency=4))
+    """In orderly mode what is on its lane waits for it."""
+    topic = f"long-{handler}-{isolation}-{mode}"
+    lanes = MESSAGES if mode == "orderly" else None
+    settings = settings_for(shared_broker, tmp_path, topic, mode, lanes, until_idle_s=0.2)
+    module = f"long_{handler}_{isolation}_{mode}"
+    (tmp_path / f"{module}.py").write_text(LONG)
+    target = HandlerTarget(f"{module}:{handler}", "auto", (str(tmp_path),))
+    host = HandlerHost(concurrency=4, isolation=isolation)
+    settings = replace(settings, handler=target, host=host)
+    behind = [number for number in LATER if lanes and number % lanes == 0]
 
     def rows(text: str) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for row in LedgerReader(tmp_path / "ledger").sql(text).to_pylist()]
@@ -124,13 +160,14 @@ def test_a_call_that_takes_long_holds_up_neither_its_batch_nor_the_next_one(
         done = rows("SELECT queue_offset FROM deliveries WHERE verdict = 'ACK'")
         if report.put_off and len(done) == MESSAGES - 1:
             with shared_broker.client() as client:
-                client.send_many(topic, [Message(f"later {number}") for number in range(later)])
-        if len(done) == MESSAGES - 1 + later:
+                client.send_many(topic, [new(number, lanes) for number in LATER])
+        if len(done) == MESSAGES - 1 + len(LATER) - len(behind):
             (tmp_path / "let-go").touch()
 
     consume(settings, lambda: spark, on_batch=on_batch)
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert sorted(calls) == sorted([*map(str, range(MESSAGES)), *(f"later {n}" for n in range(later))])
+    calls = [int(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert sorted(calls) == [*range(MESSAGES), *LATER]
+    assert not behind or calls[-1] == behind[0]
     attempts = rows("SELECT verdict, reason FROM deliveries WHERE queue_offset = 0 ORDER BY attempt")
     assert attempts == [("RETRY", GOES_ON.reason)] * (len(attempts) - 1) + [("ACK", None)]
     assert len(attempts) > 1

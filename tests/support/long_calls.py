@@ -5,7 +5,9 @@ Owns the handler, its messages, and the tasks that are run with them in this pro
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,9 @@ from jobs.group.outcomes import OutcomeTask
 from jobs.handler.invocation import HandlerHost
 from jobs.handler.loader import LoadedHandler
 from jobs.handler.long_call import HERE
+from jobs.handler.opened_handler import opened
 from jobs.redelivery.retry_policy import RetryPolicy
+from jobs.settings import Mode
 from lakemq.handler import DeliveredMessage, Verdict
 from tests.support.outcome_rows import POLICY, SCHEMA, message, retried
 
@@ -31,13 +35,16 @@ class SlowHandler:
 
     Args:
         verdict: Of the slow one; an exception is raised.
+        is_async: Whether its calls are coroutines.
     """
 
-    def __init__(self, verdict: Verdict | Exception | None = None) -> None:
+    def __init__(self, verdict: Verdict | Exception | None = None, *, is_async: bool = False) -> None:
         self.verdict = verdict
         self.go_on = threading.Event()
         self.calls: list[int] = []
-        self.loaded = LoadedHandler(self.handle, False)
+        self._others = len(HERE.calls)
+        handle = self.handle_on_loop if is_async else self.handle
+        self.loaded = LoadedHandler(handle, False, is_async=is_async)
 
     def load(self) -> LoadedHandler:
         return self.loaded
@@ -51,13 +58,26 @@ class SlowHandler:
             raise self.verdict
         return self.verdict
 
+    async def handle_on_loop(self, delivered: DeliveredMessage) -> Verdict | None:
+        self.calls.append(delivered.queue_offset)
+        if "slow" not in delivered.text:
+            return None
+        assert await asyncio.to_thread(self.go_on.wait, DEADLINE_S)
+        if isinstance(self.verdict, Exception):
+            raise self.verdict
+        return self.verdict
+
     def finish(self) -> None:
         """Lets the calls go, and waits until those that were left have ended."""
         self.go_on.set()
-        for thread in threading.enumerate():
-            if thread.name.startswith("handler-"):
-                thread.join(DEADLINE_S)
-        assert HERE.calls == {}
+        self.await_end()
+
+    def await_end(self) -> None:
+        """Waits until none of its calls goes on behind its task."""
+        until = time.monotonic() + DEADLINE_S
+        while len(HERE.calls) > self._others and time.monotonic() < until:
+            threading.Event().wait(0.01)
+        assert len(HERE.calls) == self._others
 
 
 @contextmanager
@@ -66,6 +86,8 @@ def calling(handles: SlowHandler) -> Iterator[SlowHandler]:
         yield handles
     finally:
         handles.finish()
+        if handles.loaded.is_async:
+            opened(handles).close()
 
 
 def rows_of(
@@ -76,10 +98,11 @@ def rows_of(
     host: HandlerHost = HOST,
     limit_s: float | None = 0.2,
     policy: RetryPolicy = POLICY,
+    mode: Mode = "concurrent",
     **task: Any,
 ) -> list[dict[str, Any]]:
     handle = OutcomeTask(
-        *("g", handles, policy, "concurrent", "query-1", 5),
+        *("g", handles, policy, mode, "query-1", 5),
         host=host,
         limit_s=limit_s,
         long_calls=LongCalls(directory),

@@ -23,6 +23,7 @@ from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.outcomes import OutcomeTask
 from jobs.handler.invocation import HandlerHost
 from jobs.handler.loader import HandlerTarget
+from jobs.handler.opened_handler import opened
 from jobs.handler.verdicts import PUT_OFF
 from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.handler import DeliveredMessage, Verdict, vectorised
@@ -89,6 +90,13 @@ class Sent:
             if self.large:
                 return 1, "DEAD"
         return MOST + 1, "DEAD"
+
+
+@pytest.fixture(autouse=True)
+def _closes_its_loop() -> Iterator[None]:
+    yield
+    opened(HandlerTarget(f"{__name__}:waiting")).close()
+    opened.cache_clear()
 
 
 def words(*said: str) -> st.SearchStrategy[str]:

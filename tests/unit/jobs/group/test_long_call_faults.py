@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import multiprocessing
 import os
@@ -44,19 +45,23 @@ def waits(delivered: DeliveredMessage) -> None:
         threading.Event().wait(0.6)
 
 
-def _work(pipe: Connection[Any, Any], directory: Path, timeout_s: float, stays: bool) -> None:
+def _work(
+    pipe: Connection[Any, Any], directory: Path, target: HandlerTarget, timeout_s: float, stays: bool
+) -> None:
     usual_time.SHORTEST_LONG_S = 0.1
     host = HandlerHost(concurrency=4, timeout_s=timeout_s)
-    pipe.send(rows_of(directory, WAITS, [slow(), message(1)], host=host))
+    pipe.send(rows_of(directory, target, [slow(), message(1)], host=host))
     if stays:
         threading.Event().wait()
 
 
-def left_by_a_worker(directory: Path, timeout_s: float, *, stays: bool) -> tuple[dict[str, Any], int | None]:
+def left_by_a_worker(
+    directory: Path, timeout_s: float, *, stays: bool, target: HandlerTarget = WAITS
+) -> tuple[dict[str, Any], int | None]:
     """The row of a message whose call a worker has left, and the status with which that ended."""
     start = multiprocessing.get_context("spawn")
     ours, theirs = start.Pipe(duplex=False)
-    worker = start.Process(target=_work, args=(theirs, directory, timeout_s, stays), daemon=True)
+    worker = start.Process(target=_work, args=(theirs, directory, target, timeout_s, stays), daemon=True)
     worker.start()
     theirs.close()
     assert ours.poll(DEADLINE_S)
@@ -158,7 +163,7 @@ def test_a_system_without_a_further_thread_has_the_call_waited_for(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(Watchdog, "__enter__", none)
-    assert CallFile(tmp_path / "x").leave(1, 0, 0.0, 60.0, pa.record_batch({"a": [1]}), 0) is None
+    assert CallFile(tmp_path / "x").leave(1, 0, 0.0, 60.0, 0.0, pa.record_batch({"a": [1]}), 0) is None
     assert list(tmp_path.iterdir()) == []
     assert long_calls_here(tmp_path) == 0
 
@@ -191,7 +196,7 @@ def test_of_a_message_that_was_replayed_while_its_call_goes_on_each_call_has_its
 
 
 def _hold(pipe: Connection[Any, Any], file: Path) -> None:
-    call = CallFile(file).leave(1, 0, time.monotonic(), 60.0, pa.record_batch({"a": [1]}), 0)
+    call = CallFile(file).leave(1, 0, time.monotonic(), 60.0, 0.0, pa.record_batch({"a": [1]}), 0)
     assert call is not None
     pipe.send("held")
     pipe.recv()
@@ -208,7 +213,7 @@ def test_the_file_of_another_process_is_left_alone(tmp_path: Path) -> None:
     assert ours.poll(DEADLINE_S)
     assert ours.recv() == "held"
     file = CallFile(tmp_path / "x")
-    assert file.leave(9, 0, 0.0, 60.0, pa.record_batch({"a": [1]}), 0) is None
+    assert file.leave(9, 0, 0.0, 60.0, 0.0, pa.record_batch({"a": [1]}), 0) is None
     assert file.look(5, must_wait=False) is None, "another delivery's"
     assert file.look(2, must_wait=False) == "goes on"
     ours.send("end")
@@ -244,7 +249,7 @@ def test_a_call_is_known_to_go_on_until_what_it_came_to_is_noted(
 
     monkeypatch.setattr(CallFile, "came_to", note)
     (tmp_path / "x.came").write_bytes(b"of an earlier call")
-    call = file.leave(1, 0, time.monotonic(), 60.0, pa.record_batch({"a": [1]}), 0)
+    call = file.leave(1, 0, time.monotonic(), 60.0, 0.0, pa.record_batch({"a": [1]}), 0)
     assert call is not None
     assert not (tmp_path / "x.came").exists()
     call.end((0, 1, None))
@@ -255,7 +260,7 @@ def test_a_call_is_known_to_go_on_until_what_it_came_to_is_noted(
 
 def test_a_call_that_ended_before_it_was_left_is_no_call_whose_worker_died(tmp_path: Path) -> None:
     file = CallFile(tmp_path / "x")
-    call = file.leave(1, 0, time.monotonic(), 60.0, pa.record_batch({"a": [1]}), 0)
+    call = file.leave(1, 0, time.monotonic(), 60.0, 0.0, pa.record_batch({"a": [1]}), 0)
     assert call is not None
     call.forget()
     assert file.look(2, must_wait=False) is None
@@ -275,3 +280,52 @@ def test_where_the_system_has_no_thread_at_all_calls_are_made_on_the_tasks_own(
     monkeypatch.setattr(threading.Thread, "start", none)
     rows = rows_of(tmp_path, SlowHandler(), [message(at) for at in range(3)])
     assert [row["verdict"] for row in rows] == ["ACK"] * 3
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_a_coroutine_that_takes_longer_than_it_may_is_cancelled_and_its_worker_stays(
+    tmp_path: Path, gives_up: bool
+) -> None:
+    """What it makes of the cancellation is not asked."""
+
+    class Sleeps(SlowHandler):
+        async def handle_on_loop(self, delivered: DeliveredMessage) -> Verdict | None:
+            self.calls.append(delivered.queue_offset)
+            if "slow" in delivered.text and delivered.attempt == 1:
+                try:
+                    await asyncio.sleep(DEADLINE_S)
+                except asyncio.CancelledError:
+                    if gives_up:
+                        raise
+            return None
+
+    with calling(Sleeps(is_async=True)) as handles:
+        host = HandlerHost(concurrency=4, timeout_s=1.0)
+        row, _ = rows_of(tmp_path, handles, [slow(), message(1)], host=host)
+        assert row["reason"] == GOES_ON.reason
+        handles.await_end()
+        (failed,) = rows_of(tmp_path, handles, [again(row)], host=host)
+        assert (failed["verdict"], failed["error_type"]) == ("RETRY", "ConsumeTimeout")
+        assert handles.calls.count(0) == 1
+        (done,) = rows_of(tmp_path, handles, [again(failed)], host=host)
+        assert done["verdict"] == "ACK"
+
+
+HOLDS_THE_LOOP = HandlerTarget(f"{__name__}:holds_the_loop")
+
+
+async def holds_the_loop(delivered: DeliveredMessage) -> None:
+    """Waits for a second, and from then on the loop waits with it; where it comes again it does not."""
+    if delivered.attempt == 1 and "slow" in delivered.text:
+        await asyncio.sleep(1.0)
+        threading.Event().wait()
+
+
+@pytest.mark.long
+def test_a_call_that_holds_the_loop_behind_its_task_ends_its_worker_and_is_a_failed_attempt(
+    tmp_path: Path,
+) -> None:
+    row, status = left_by_a_worker(tmp_path, 2.0, stays=True, target=HOLDS_THE_LOOP)
+    assert (row["reason"], status) == (GOES_ON.reason, EXIT_STATUS)
+    (failed,) = rows_of(tmp_path, HOLDS_THE_LOOP, [again(row)])
+    assert (failed["verdict"], failed["error_type"]) == ("RETRY", "ConsumeTimeout")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +19,7 @@ from jobs.group.carried import Carriers
 from jobs.group.long_calls import LongCalls
 from jobs.handler import slow_calls, usual_time
 from jobs.handler.invocation import HandlerHost
-from jobs.handler.loader import HandlerTarget, LoadedHandler
+from jobs.handler.loader import LoadedHandler
 from jobs.handler.long_call import long_calls_here
 from jobs.handler.verdicts import GOES_ON
 from jobs.redelivery.original_position import LAST_ATTEMPT
@@ -36,10 +35,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usual_time, "SHORTEST_LONG_S", 0.1)
 
 
+KINDS = pytest.mark.parametrize("is_async", [False, True], ids=["threads", "coroutines"])
+
+
+@KINDS
 def test_a_batch_does_not_wait_for_a_call_that_takes_long_and_a_later_row_says_what_it_came_to(
-    tmp_path: Path,
+    tmp_path: Path, is_async: bool
 ) -> None:
-    with calling(SlowHandler()) as handles:
+    with calling(SlowHandler(is_async=is_async)) as handles:
         first, *others = rows_of(tmp_path, handles, [slow(), *(message(at) for at in range(1, 6))])
         assert [row["verdict"] for row in others] == ["ACK"] * 5
         assert (first["verdict"], first["reason"], first["started_at"]) == ("RETRY", GOES_ON.reason, None)
@@ -62,8 +65,9 @@ def test_a_batch_does_not_wait_for_a_call_that_takes_long_and_a_later_row_says_w
         assert list(tmp_path.iterdir()) == []
 
 
-def test_what_it_raised_is_the_attempt_that_counts(tmp_path: Path) -> None:
-    with calling(SlowHandler(RuntimeError("no"))) as handles:
+@KINDS
+def test_what_it_raised_is_the_attempt_that_counts(tmp_path: Path, is_async: bool) -> None:
+    with calling(SlowHandler(RuntimeError("no"), is_async=is_async)) as handles:
         row, _ = rows_of(tmp_path, handles, [slow(), message(1)])
         row = rows_of(tmp_path, handles, [again(row)])[0]
         handles.finish()
@@ -111,13 +115,14 @@ def test_a_message_that_was_replayed_meanwhile_does_not_get_the_outcome_of_befor
 WAITED_FOR = ["many", "unknown", "one at a time", "not thread-safe", "no limit", "no disk", "long delays"]
 
 
+@KINDS
 @pytest.mark.parametrize("why", WAITED_FOR)
-def test_calls_are_waited_for(tmp_path: Path, why: str) -> None:
+def test_calls_are_waited_for(tmp_path: Path, why: str, is_async: bool) -> None:
     """Where more than half take long, nothing is known of the others, or they cannot go on beside them."""
     host, directory, new = HOST, tmp_path / "calls", [message(1), slow()]
     limit_s: float | None = 0.2
     policy = POLICY
-    with calling(SlowHandler()) as handles:
+    with calling(SlowHandler(is_async=is_async)) as handles:
         if why == "many":
             new = [message(3), slow(0), slow(1), slow(2)]
         elif why == "unknown":
@@ -125,7 +130,7 @@ def test_calls_are_waited_for(tmp_path: Path, why: str) -> None:
         elif why == "one at a time":
             host = HandlerHost(concurrency=1)
         elif why == "not thread-safe":
-            handles.loaded = LoadedHandler(handles.handle, False, thread_safe=False)
+            handles.loaded = replace(handles.loaded, thread_safe=False)
         elif why == "no limit":
             limit_s = None
         elif why == "long delays":
@@ -154,7 +159,7 @@ def session(master: str, **conf: str) -> Any:
     return SimpleNamespace(sparkContext=context)
 
 
-def test_calls_go_on_in_concurrent_mode_on_one_machine_whose_workers_stay(
+def test_calls_go_on_on_one_machine_whose_workers_stay_where_messages_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
@@ -164,11 +169,11 @@ def test_calls_go_on_in_concurrent_mode_on_one_machine_whose_workers_stay(
     assert found.directory.parent == tmp_path
     assert LongCalls.of_group(session("local[2]"), settings) == found, "also when the group starts again"
     assert LongCalls.of_group(session("local[2]"), replace(settings, group="h")) != found
+    assert LongCalls.of_group(session("local[2]"), replace(settings, mode="orderly")) == found
     others = [
         (session("spark://here:7077"), settings),
         (session("local[2]", spark_python_worker_reuse="false"), settings),
         (session("local[2]", spark_python_use_daemon="false"), settings),
-        (session("local[2]"), replace(settings, mode="orderly")),
         (session("local[2]"), replace(settings, mode="broadcast")),
         (session("local[2]"), replace(settings, trigger="1 minute")),
         (session("local[2]"), replace(settings, trigger="16000 milliseconds")),
@@ -233,20 +238,6 @@ def test_calls_that_go_on_count_among_those_at_a_time(tmp_path: Path) -> None:
         others.loaded = LoadedHandler(count, False)
         rows_of(tmp_path, others, [message(at) for at in range(10, 30)])
         assert most == [2], "of four"
-
-
-def test_coroutines_are_waited_for(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, COROUTINE, [slow(), message(1)])
-    assert [row["verdict"] for row in rows] == ["ACK", "ACK"]
-
-
-COROUTINE = HandlerTarget(f"{__name__}:coroutine")
-
-
-async def coroutine(delivered: DeliveredMessage) -> None:
-    """Takes long where the message says so."""
-    if "slow" in delivered.text:
-        await asyncio.sleep(0.6)
 
 
 def test_of_equally_long_calls_none_is_left_when_the_first_one_ends(tmp_path: Path) -> None:

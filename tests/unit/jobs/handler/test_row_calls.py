@@ -101,19 +101,19 @@ def test_what_is_not_thread_safe_is_called_on_the_tasks_own_thread() -> None:
 
 def test_coroutines_run_on_one_loop_so_many_at_a_time() -> None:
     most, under_way = [0], [0]
+    four = asyncio.Barrier(4)
 
     async def handle(message: Any) -> Verdict | None:
         under_way[0] += 1
         most[0] = max(most[0], under_way[0])
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await asyncio.wait_for(four.wait(), DEADLINE_S)
         under_way[0] -= 1
         return Verdict.dead("odd") if int(message.body) % 2 else None
 
     loaded = LoadedHandler(handle, False, is_async=True)
-    result = handled(loaded, 10, concurrency=4)
+    result = handled(loaded, 12, concurrency=4)
     assert result.verdict is not None
-    assert result.verdict.to_pylist() == ["ACK", "DEAD"] * 5
+    assert result.verdict.to_pylist() == ["ACK", "DEAD"] * 6
     assert most == [4]
 
 
@@ -191,7 +191,7 @@ def test_a_coroutine_that_exits_is_a_failure_of_its_own_message() -> None:
     assert result.verdict.to_pylist() == ["ACK", "RETRY", "ACK"]
 
 
-Call = tuple[int, int, int, str]
+Call = tuple[int, int | None, int, str]
 
 
 def fail_one(message: Any) -> None:
@@ -214,7 +214,7 @@ def test_the_calls_of_a_lane_follow_each_other_up_to_a_failure_and_each_is_told_
     began: list[int] = []
     ended: list[Call] = []
 
-    def end(row: int, started: int, finished: int, outcome: Outcome | None) -> None:
+    def end(row: int, started: int | None, finished: int, outcome: Outcome | None) -> None:
         ended.append((row, started, finished, "ACK" if outcome is None else outcome.verdict))
 
     loaded = LoadedHandler(fail_one_on_loop if is_async else fail_one, False, is_async=is_async)

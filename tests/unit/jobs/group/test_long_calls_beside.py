@@ -1,0 +1,112 @@
+"""Rows of `deliveries` for a call that goes on in a process beside Spark's worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.group.orderly.lane import Attempt, Lane
+from jobs.group.orderly.lane_gate import LaneRules
+from jobs.handler.invocation import HandlerHost
+from jobs.handler.isolated_handler import isolated
+from jobs.handler.loader import HandlerTarget
+from jobs.handler.verdicts import GOES_ON
+from lakemq.handler import DeliveredMessage, Verdict
+from tests.support.long_calls import again, rows_of
+from tests.support.outcome_rows import POLICY, keyed, message
+
+BESIDE = HandlerHost(concurrency=4, isolation="process")
+pytestmark = pytest.mark.long
+
+
+def waits(delivered: DeliveredMessage) -> Verdict | None:
+    """Notes its call, and takes until it is let go where the message says so."""
+    order = delivered.json()
+    here = Path(order["here"])
+    with (here / "calls").open("a") as calls:
+        calls.write(f"{os.getpid()} {delivered.queue_offset}\n")
+    while "slow" in order and not (here / "let-go").exists():
+        threading.Event().wait(0.02)
+    return Verdict.dead("as it was let go") if "slow" in order else None
+
+
+WAITS = HandlerTarget(f"{__name__}:waits")
+
+
+@pytest.fixture(autouse=True)
+def a_process_of_its_own() -> Iterator[None]:
+    yield
+    isolated(WAITS, POLICY, BESIDE.concurrency, BESIDE.timeout_s, None).close()
+    isolated.cache_clear()
+
+
+def sent(here: Path, offset: int, **order: Any) -> dict[str, Any]:
+    return message(offset, {"here": str(here), **order})
+
+
+def calls(here: Path) -> list[tuple[int, int]]:
+    return [(int(pid), int(at)) for pid, at in map(str.split, (here / "calls").read_text().splitlines())]
+
+
+def test_its_batch_does_not_wait_for_it_nor_does_the_next_one(tmp_path: Path) -> None:
+    new = [sent(tmp_path, 0, slow=True), sent(tmp_path, 1)]
+    row, other = rows_of(tmp_path / "known", WAITS, new, host=BESIDE)
+    assert (row["reason"], row["started_at"], other["verdict"]) == (GOES_ON.reason, None, "ACK")
+    row, other = rows_of(tmp_path / "known", WAITS, [again(row), sent(tmp_path, 2)], host=BESIDE)
+    assert (row["reason"], other["verdict"]) == (GOES_ON.reason, "ACK")
+    (tmp_path / "let-go").touch()
+    (done,) = rows_of(tmp_path / "known", WAITS, [again(row)], host=BESIDE, limit_s=None)
+    assert (done["verdict"], done["reason"], done["attempt"]) == ("DEAD", "as it was let go", 3)
+    made = calls(tmp_path)
+    assert [at for _, at in made] == [0, 1, 2]
+    assert len({pid for pid, _ in made}) == 1, "one process, and not this one"
+    assert made[0][0] != os.getpid()
+    assert list((tmp_path / "known").iterdir()) == []
+
+
+def test_in_orderly_mode_its_lane_waits_for_it(tmp_path: Path) -> None:
+    new = [keyed(sent(tmp_path, 0, slow=True), "a"), keyed(sent(tmp_path, 1), "a"), sent(tmp_path, 2)]
+    more: dict[str, Any] = {"host": BESIDE, "mode": "orderly"}
+    rows = rows_of(tmp_path / "known", WAITS, new, lanes=LaneRules(), **more)
+    assert [row["verdict"] for row in rows] == ["RETRY", "PARKED", "ACK"]
+    (tmp_path / "let-go").touch()
+    lanes = LaneRules({Lane("orders", "broker-a", 1, "a"): (Attempt(0, 2),)})
+    second = [again(rows[0]), new[1]]
+    rows = rows_of(tmp_path / "known", WAITS, second, lanes=lanes, limit_s=None, **more)
+    assert [row["verdict"] for row in rows] == ["DEAD", "ACK"]
+    assert [at for _, at in calls(tmp_path)] == [0, 2, 1]
+
+
+def test_where_its_process_ends_it_is_made_anew_and_waited_for(tmp_path: Path) -> None:
+    new = [sent(tmp_path, 0, slow=True), sent(tmp_path, 1)]
+    row, _ = rows_of(tmp_path / "known", WAITS, new, host=BESIDE)
+    ((process, _), _) = calls(tmp_path)
+    os.kill(process, signal.SIGKILL)
+    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    threading.Timer(2.0, (tmp_path / "let-go").touch).start()
+    done, other = rows_of(tmp_path / "known", WAITS, [again(row), sent(tmp_path, 2)], host=BESIDE)
+    assert (done["verdict"], done["attempt"], other["verdict"]) == ("DEAD", 2, "ACK")
+    assert [at for _, at in calls(tmp_path)].count(0) == 2
+
+
+def test_one_that_takes_longer_than_it_may_ends_the_process_and_is_a_failed_attempt(tmp_path: Path) -> None:
+    short = replace(BESIDE, timeout_s=3.0)
+    process = isolated(WAITS, POLICY, short.concurrency, short.timeout_s, None)
+    try:
+        new = [sent(tmp_path, 0, slow=True), sent(tmp_path, 1)]
+        row, _ = rows_of(tmp_path / "known", WAITS, new, host=short)
+        assert row["reason"] == GOES_ON.reason
+        (failed,) = rows_of(tmp_path / "known", WAITS, [again(row)], host=short, limit_s=None)
+        assert (failed["verdict"], failed["error_type"]) == ("RETRY", "ConsumeTimeout")
+        (done,) = rows_of(tmp_path / "known", WAITS, [sent(tmp_path, 3)], host=short)
+        assert done["verdict"] == "ACK", "by another process"
+        assert len({pid for pid, _ in calls(tmp_path)}) == 2
+    finally:
+        process.close()

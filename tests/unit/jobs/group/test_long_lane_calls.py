@@ -1,0 +1,105 @@
+"""Rows of `deliveries` for a call that its batch did not wait for in orderly mode: its lane waits for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.group.orderly.lane import Attempt, Lane
+from jobs.group.orderly.lane_gate import LaneRules
+from jobs.handler import usual_time
+from jobs.handler.long_call import long_calls_here
+from jobs.handler.verdicts import GOES_ON
+from jobs.redelivery.retry_policy import RetryPolicy
+from lakemq.handler import Outgoing, Verdict
+from tests.support.long_calls import SlowHandler, again, calling, rows_of, slow
+from tests.support.outcome_rows import POLICY, keyed, message
+
+LANE = Lane("orders", "broker-a", 1, "a")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usual_time, "SHORTEST_LONG_S", 0.1)
+
+
+def lanes_of_one(directory: Path, handles: SlowHandler, messages: list[Any], **more: Any) -> list[Any]:
+    more.setdefault("lanes", LaneRules())
+    return rows_of(directory, handles, messages, mode="orderly", **more)
+
+
+def waits_for(offset: int, attempt: int) -> LaneRules:
+    return LaneRules({LANE: (Attempt(offset, attempt),)})
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_follows_it_on_its_lane_is_parked_until_it_has_come_to_something(
+    tmp_path: Path, is_async: bool
+) -> None:
+    with calling(SlowHandler(is_async=is_async)) as handles:
+        first = [keyed(slow(0), "a"), keyed(message(1), "b"), keyed(message(2), "a"), keyed(message(3), "b")]
+        rows = lanes_of_one(tmp_path, handles, first)
+        assert [row["verdict"] for row in rows] == ["RETRY", "ACK", "PARKED", "ACK"]
+        assert (rows[0]["reason"], rows[0]["started_at"]) == (GOES_ON.reason, None)
+        assert ("LMQ_ORDERLY", "1") in rows[0]["properties"], "retention keeps what suspends a lane"
+
+        second = [again(rows[0]), keyed(message(4), "a"), keyed(message(5), "b")]
+        rows = lanes_of_one(tmp_path, handles, second, lanes=waits_for(0, 2))
+        assert [row["verdict"] for row in rows] == ["RETRY", "PARKED", "ACK"]
+        assert rows[0]["reason"] == GOES_ON.reason
+
+        handles.finish()
+        third = [again(rows[0]), keyed(message(2), "a"), keyed(message(4), "a")]
+        rows = lanes_of_one(tmp_path, handles, third, lanes=waits_for(0, 3))
+        assert [row["verdict"] for row in rows] == ["ACK"] * 3, "and its lane goes on in the same batch"
+        assert rows[0]["started_at"] is not None
+        assert handles.calls == [0, 1, 3, 5, 2, 4]
+
+
+def test_one_whose_failure_would_be_its_last_holds_its_lane_all_the_same(tmp_path: Path) -> None:
+    """Where it fails the lane goes on, but only then."""
+    once = RetryPolicy.of("10s", [1_000, 10_000], 0)
+    with calling(SlowHandler(RuntimeError("no"))) as handles:
+        both = [keyed(slow(0), "a"), keyed(message(1), "a"), keyed(message(2), "b")]
+        rows = lanes_of_one(tmp_path, handles, both, policy=once)
+        assert [row["verdict"] for row in rows] == ["RETRY", "PARKED", "ACK"]
+        rows = lanes_of_one(
+            *(tmp_path, handles, [again(rows[0]), keyed(message(1), "a")]),
+            lanes=waits_for(0, 2),
+            policy=once,
+        )
+        assert [row["verdict"] for row in rows] == ["RETRY", "PARKED"]
+        handles.finish()
+        rows = lanes_of_one(
+            *(tmp_path, handles, [again(rows[0]), keyed(message(1), "a")]),
+            lanes=waits_for(0, 3),
+            policy=once,
+        )
+        assert [row["verdict"] for row in rows] == ["DEAD", "ACK"]
+
+
+def test_where_a_batch_is_repeated_its_lane_ends_before_it_while_another_is_called(tmp_path: Path) -> None:
+    """What came before it is called once more, and so is behind it: it is asked for by the next batch."""
+    batch = [keyed(message(0), "a"), keyed(slow(1), "a"), keyed(message(2), "a"), keyed(message(3), "b")]
+    with calling(SlowHandler()) as handles:
+        for _ in range(2):
+            rows = lanes_of_one(tmp_path, handles, batch)
+            last = [row["verdict"] for row in rows]
+            assert long_calls_here(tmp_path) == 1
+        assert last == ["ACK", "PARKED", "PARKED", "ACK"]
+        handles.finish()
+        rows = lanes_of_one(tmp_path, handles, batch[1:3])
+        assert [row["verdict"] for row in rows] == ["ACK", "ACK"]
+        assert handles.calls.count(1) == 1
+
+
+def test_what_it_sends_is_refused_as_in_a_batch(tmp_path: Path) -> None:
+    with calling(SlowHandler(Verdict.ack(send=[Outgoing("bills", "one")]))) as handles:
+        row, _ = lanes_of_one(tmp_path, handles, [keyed(slow(0), "a"), keyed(message(1), "b")])
+        handles.finish()
+        (failed,) = lanes_of_one(tmp_path, handles, [again(row)], lanes=waits_for(0, 2))
+        assert failed["verdict"] == "RETRY"
+        assert failed["error_text"] == "in orderly mode a verdict sends and writes nothing"
+        assert failed["delay_level"] == POLICY.delay_levels[0]
