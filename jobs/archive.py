@@ -104,6 +104,7 @@ def archive(
 
     Raises:
         LakeMQError: wrong settings, another writer of `messages`, or a stream that failed.
+        SparkEnded: a signal asked it to stop, and ended Spark with it.
     """
     directory = settings.checkpoint_directory
     with Client(settings.endpoint) as client, sole_writer(settings.ledger, (MESSAGES,)) as locks:

@@ -44,6 +44,7 @@ from jobs.runtime.idle import IdleWatch
 from jobs.runtime.job_lease import OUTAGE_TIMEOUT_S, job_lease
 from jobs.runtime.lease_owner import LeaseOwner
 from jobs.runtime.run_loop import RunLoop
+from jobs.runtime.spark_end import jvm_of
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
@@ -89,6 +90,7 @@ def consume(
     Raises:
         LakeMQError: wrong settings, a conflict about group or ledger, or a stream that failed.
         Unavailable: it ended without one of several brokers.
+        SparkEnded: a signal asked it to stop, and ended Spark with it.
     """
     if isinstance(settings.handler, HandlerTarget):
         _check_handler(settings.handler.load(), settings)
@@ -321,8 +323,7 @@ def sole_writer(ledger: LedgerLocation, tables: tuple[Table, ...]) -> Iterator[l
 
 def name_jvm(locks: list[WriterLock], spark: SparkSession) -> None:
     """Writes the session's JVM into the locks, so that nobody writes while it outlives this process."""
-    context = getattr(spark, "sparkContext", None)
-    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    process = jvm_of(spark)
     if process is not None:
         for lock in locks:
             lock.name_jvm(process.pid)

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
 from lakemq import sent_files
@@ -22,6 +22,7 @@ from lakemq.jvm_output import JvmOutput
 from store_native.errors import from_code
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from jobs.spark_group import SparkGroup
@@ -132,10 +133,23 @@ def session(
             _start_jvm({"spark.master": master, "spark.app.name": app_name} | settings, jvm)
             spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
+            _hush(spark.sparkContext)
     sent_files.take_wheels()
     for file in py_files:
         spark.sparkContext.addPyFile(os.fspath(file))
     return spark
+
+
+def _hush(context: SparkContext) -> None:
+    """Keeps PySpark from printing a stack where the JVM has hung up: who runs a stream hears of it."""
+    server: Any = context._accumulatorServer  # noqa: SLF001
+    shown = server.handle_error
+
+    def handle_error(*of_whom: object) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            shown(*of_whom)
+
+    server.handle_error = handle_error
 
 
 def active() -> SparkSession | None:

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.runtime.batch_gate import BatchGate, JobStopped
+from jobs.runtime.spark_end import SparkEnded, ended_by_the_signal
 from jobs.runtime.started_stream import StartedStream
 from jobs.runtime.stream_failure import reason_of
 from store_native.errors import Closed, LakeMQError, Unavailable, from_code
@@ -68,6 +69,9 @@ class RunLoop:
         """SIGTERM and SIGINT ask for a stop, a second one ends the process as usual.
 
         Beside the main thread there are no signals: `stop` is all that asks.
+
+        Raises:
+            SparkEnded: from within, a stop was asked for, and what failed is that Spark was ended with it.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -84,6 +88,10 @@ class RunLoop:
         }
         try:
             yield
+        except Exception as error:
+            if self._stop.is_set() and ended_by_the_signal(self._spark):
+                raise SparkEnded from error
+            raise
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
+from tests.support.held_handler import HeldHandler
 
 pytestmark = pytest.mark.long
 
@@ -60,6 +64,43 @@ def test_a_batch_planned_while_the_job_stops_leaves_no_trace_and_runs_at_the_nex
 
     run_until(inside, BatchGate())
     assert handled[0] == 0
+
+
+def test_sigterm_to_all_its_processes_is_a_stop_and_the_next_start_repeats_the_batch(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """As systemd stops a service by default."""
+    topic = "all-stopped"
+    with shared_broker.client() as client:
+        client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+        client.send_ndjson(topic, b"\n".join(b'{"body": "m"}' for _ in range(10)))
+    handler = HeldHandler(tmp_path, "held_as_all_stop")
+    arguments: tuple[str, ...] = ("--group", "as", "--topic", topic, "--from", "earliest")
+    arguments += (
+        "--until-idle",
+        "1s",
+        "--endpoint",
+        shared_broker.endpoint,
+        "--handler",
+        f"{handler.module}:hold",
+    )
+    with ConsumerProcess(tmp_path, *arguments) as consumer:
+        consumer.wait_for(handler.handling.exists)
+        for process in [consumer.process.pid, *consumer.processes()]:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+        assert consumer.wait() == 0, consumer.log()
+        assert "Spark got the signal too and has ended: the batch under way is given up" in consumer.log()
+        assert "Traceback" not in consumer.log(), consumer.log()
+    handler.go_on.touch()
+    with ConsumerProcess(tmp_path, *arguments) as consumer:
+        assert consumer.wait() == 0, consumer.log()
+    ledger = LedgerReader(tmp_path / "ledger")
+    done = ledger.sql(
+        "SELECT queue_offset FROM deliveries WHERE verdict = 'ACK' ORDER BY queue_offset"
+    ).to_pylist()
+    assert [row["queue_offset"] for row in done] == list(range(10))
+    assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
 
 
 def test_sigterm_ends_the_command_between_batches_with_exit_code_0_and_a_clean_log(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from jobs.archive import ArchiveSettings, Landed
 
+_log = logging.getLogger(__name__)
+
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command."""
@@ -42,6 +44,7 @@ def register(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the archive until it is stopped or, with --once, has landed what is there."""
     from jobs.archive import archive
+    from jobs.runtime import spark_end
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     with of_usage():
@@ -51,12 +54,14 @@ def run(args: argparse.Namespace) -> int:
 
         def make_session() -> SparkSession:
             made = options.session("lakemq archive")
-            stack.callback(made.stop)
+            stack.callback(spark_end.stop, made)
             return made
 
         try:
             on_end = partial(_say_landed, settings) if args.once else None
             archive(settings, make_session, on_end=on_end)
+        except spark_end.SparkEnded as ended:
+            _log.warning("%s", ended)
         except InternalError as error:
             seen = f" (Spark's log is {options.log})" if options.log.exists() else ""
             raise CommandFailed(f"archive of {', '.join(settings.topics)}: {error.detail}{seen}") from error

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from jobs.runtime.run_loop import RunLoop
     from jobs.settings import ConsumeSettings
 
+_log = logging.getLogger(__name__)
+
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command."""
@@ -54,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         LakeMQError: The broker, the ledger or the handler's module refuses.
     """
     from jobs.consume import consume
+    from jobs.runtime import spark_end
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     logging.getLogger("jobs.group.start").setLevel(logging.INFO)  # where a new group begins
@@ -66,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
         def make_session() -> SparkSession:
             made = options.session(f"lakemq consume {settings.group}")
-            stack.callback(made.stop)
+            stack.callback(spark_end.stop, made)
             return made
 
         def started(loop: RunLoop) -> None:
@@ -82,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
                 on_batch=progress.add,
                 on_end=progress.leave,
             )
+        except spark_end.SparkEnded as ended:
+            _log.warning("%s", ended)
         except InternalError as error:
             raise CommandFailed(_failure(settings, error, options.log)) from error
         finally:
