@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from jobs.handler.isolated_handler import isolated
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.verdicts import GOES_ON
 from lakemq.handler import DeliveredMessage, Verdict
-from tests.support.long_calls import again, rows_of
+from tests.support.long_calls import DEADLINE_S, again, rows_of
 from tests.support.outcome_rows import POLICY, keyed, message
 
 BESIDE = HandlerHost(concurrency=4, isolation="process")
@@ -27,11 +29,13 @@ pytestmark = pytest.mark.long
 
 
 def waits(delivered: DeliveredMessage) -> Verdict | None:
-    """Notes its call, and takes until it is let go where the message says so."""
+    """Notes its call; ends its process, or takes until it is let go, where the message says so."""
     order = delivered.json()
     here = Path(order["here"])
     with (here / "calls").open("a") as calls:
         calls.write(f"{os.getpid()} {delivered.queue_offset}\n")
+    if "dies" in order:
+        os._exit(9)
     while "slow" in order and not (here / "let-go").exists():
         threading.Event().wait(0.02)
     return Verdict.dead("as it was let go") if "slow" in order else None
@@ -110,3 +114,56 @@ def test_one_that_takes_longer_than_it_may_ends_the_process_and_is_a_failed_atte
         assert len({pid for pid, _ in calls(tmp_path)}) == 2
     finally:
         process.close()
+
+
+def test_one_that_goes_on_behind_the_death_of_another_is_known_by_its_own_message(tmp_path: Path) -> None:
+    """What is left to call is fewer messages then."""
+    new = [sent(tmp_path, 0, dies=True), sent(tmp_path, 1), sent(tmp_path, 2, slow=True), sent(tmp_path, 3)]
+    died, done, row, other = rows_of(tmp_path / "known", WAITS, new, host=BESIDE, limit_s=4.0)
+    assert (died["error_type"], row["reason"]) == ("WorkerDied", GOES_ON.reason)
+    assert (done["verdict"], other["verdict"]) == ("ACK", "ACK")
+    (tmp_path / "let-go").touch()
+    (done,) = rows_of(tmp_path / "known", WAITS, [again(row)], host=BESIDE, limit_s=None)
+    assert (done["verdict"], done["queue_offset"], done["attempt"]) == ("DEAD", 2, 2)
+    assert [at for _, at in calls(tmp_path)].count(2) == 1
+
+
+class Pool:
+    """A handler whose slow call fails when it is closed under it."""
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+        self._failed = threading.Event()
+
+    def __call__(self, delivered: DeliveredMessage) -> None:
+        """Takes until the pool is closed where the message says so and is not delivered again."""
+        if "slow" in delivered.json() and delivered.attempt == 1:
+            self._closed.wait()
+            self._failed.set()
+            raise ConnectionError("the pool is closed")
+
+    def close(self) -> None:
+        self._closed.set()
+        self._failed.wait()
+        threading.Event().wait(0.2)  # what the call says now is noted, if it is
+
+
+def _work(pipe: Connection[Any, Any], known: Path, here: Path) -> None:
+    new = [sent(here, 0, slow=True), sent(here, 1)]
+    pipe.send(rows_of(known, HandlerTarget(f"{__name__}:Pool"), new, host=BESIDE)[0])
+
+
+def test_what_it_says_when_its_worker_ends_is_not_believed(tmp_path: Path) -> None:
+    start = multiprocessing.get_context("spawn")
+    ours, theirs = start.Pipe(duplex=False)
+    worker = start.Process(target=_work, args=(theirs, tmp_path / "known", tmp_path), daemon=True)
+    worker.start()
+    theirs.close()
+    assert ours.poll(DEADLINE_S)
+    row = ours.recv()
+    assert row["reason"] == GOES_ON.reason
+    worker.join(DEADLINE_S)
+    pool = HandlerTarget(f"{__name__}:Pool")
+    (done,) = rows_of(tmp_path / "known", pool, [again(row)], host=BESIDE, limit_s=None)
+    assert (done["verdict"], done["error_text"]) == ("ACK", None), "called anew"
+    isolated(pool, POLICY, BESIDE.concurrency, BESIDE.timeout_s, None).close()
