@@ -18,19 +18,19 @@ class Deadline:
     """The deadline of one task.
 
     Args:
-        limit_s: Seconds from the first call; None: there is none.
+        limit_s: Seconds from the first call; None: there is none. Kept as an attribute.
         clock: Seconds that never go back.
     """
 
     def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._clock = clock
         self._at: float | None = None
 
     def begin(self) -> None:
         """Notes a call; the first one counts."""
-        if self._at is None and self._limit_s is not None:
-            self._at = self._clock() + self._limit_s
+        if self._at is None and self.limit_s is not None:
+            self._at = self._clock() + self.limit_s
 
     @property
     def passed(self) -> bool:
@@ -40,7 +40,7 @@ class Deadline:
     @property
     def left_s(self) -> float | None:
         """Seconds until then; None: there is no deadline."""
-        return self._limit_s if self._at is None else max(0.0, self._at - self._clock())
+        return self.limit_s if self._at is None else max(0.0, self._at - self._clock())
 
 
 NEVER = Deadline(None)

@@ -170,7 +170,9 @@ class RowCalls:
         calls = self._under_way.copy()
         if len(calls) + self._leave.under_way > self._concurrency // 2:
             return set()
-        now, long_s = time.monotonic(), self._handler.usual.long_s(self._took_us())
+        assert self._deadline.limit_s is not None, "it has passed"
+        long_s = self._handler.usual.long_s(self._took_us(), unknown_s=self._deadline.limit_s)
+        now = time.monotonic()
         if any(now - since < long_s for _, _, since in calls.values()):
             return set()
         callers = set()
@@ -298,6 +300,7 @@ class RowCalls:
             # Not behind the calls, where what follows it on its lane would be done already.
             outcome = failure(ValueError("in orderly mode a verdict sends and writes nothing"))
         if self._leave is not None and self._under_way.pop(row, None) is None:
+            self._handler.usual.guess(finished - started)
             self._left.pop(row).end((started, finished, outcome))
             return
         self._outcomes[row] = started, finished, outcome

@@ -3,7 +3,8 @@
 Owns the measure: the median of the calls of each batch, the last batches most. A step of the clock in the
 middle of a call does not count, and neither do the few that take long by far.
 
-Invariants: of a handler none of whose calls has ended none is known to take long.
+Invariants: while no call has ended, one takes long that takes as long as its batch may. What calls took that
+went on behind their batch is a guess, and forgotten with the first batch that says more.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class UsualTime:
 
     def __init__(self) -> None:
         self._usual_s: float | None = None
+        self._guessed_s: float | None = None
 
     def learn(self, took_us: Iterable[int]) -> None:
         """Takes how long the calls of a batch took that have ended."""
@@ -30,14 +32,20 @@ class UsualTime:
             before = of_the_batch if self._usual_s is None else self._usual_s
             self._usual_s = before + _WEIGHT * (of_the_batch - before)
 
-    def long_s(self, took_us: Iterable[int] = ()) -> float:
+    def guess(self, took_us: int) -> None:
+        """Takes how long a call took that its batch did not wait for."""
+        self._guessed_s = took_us / 1_000_000
+
+    def long_s(self, took_us: Iterable[int] = (), *, unknown_s: float = math.inf) -> float:
         """From how many seconds on a call takes long: three times as long as usual, a second at least.
 
         Args:
             took_us: How long calls of the present batch took that have ended: what is usual there is.
+            unknown_s: The answer where none has ended, here or in a batch before.
         """
-        known = [usual for usual in (self._usual_s, _median_s(took_us)) if usual is not None]
-        return max(SHORTEST_LONG_S, _TIMES * max(known)) if known else math.inf
+        before = self._guessed_s if self._usual_s is None else self._usual_s
+        known = [usual for usual in (before, _median_s(took_us)) if usual is not None]
+        return max(SHORTEST_LONG_S, _TIMES * max(known)) if known else unknown_s
 
 
 def _median_s(took_us: Iterable[int]) -> float | None:

@@ -112,21 +112,21 @@ def test_a_message_that_was_replayed_meanwhile_does_not_get_the_outcome_of_befor
         assert while_it_goes_on["verdict"] == behind_it["verdict"] == "ACK"
 
 
-WAITED_FOR = ["many", "unknown", "one at a time", "not thread-safe", "no limit", "no disk", "long delays"]
+WAITED_FOR = ["many", "all", "one at a time", "not thread-safe", "no limit", "no disk", "long delays"]
 
 
 @KINDS
 @pytest.mark.parametrize("why", WAITED_FOR)
 def test_calls_are_waited_for(tmp_path: Path, why: str, is_async: bool) -> None:
-    """Where more than half take long, nothing is known of the others, or they cannot go on beside them."""
+    """Where more than half take long, or they cannot go on beside the others."""
     host, directory, new = HOST, tmp_path / "calls", [message(1), slow()]
     limit_s: float | None = 0.2
     policy = POLICY
     with calling(SlowHandler(is_async=is_async)) as handles:
         if why == "many":
             new = [message(3), slow(0), slow(1), slow(2)]
-        elif why == "unknown":
-            new = [slow()]
+        elif why == "all":
+            new = [slow(at) for at in range(4)]
         elif why == "one at a time":
             host = HandlerHost(concurrency=1)
         elif why == "not thread-safe":
@@ -140,6 +140,24 @@ def test_calls_are_waited_for(tmp_path: Path, why: str, is_async: bool) -> None:
         threading.Timer(1.0, handles.go_on.set).start()
         rows = rows_of(directory, handles, new, host=host, limit_s=limit_s, policy=policy)
         assert [row["verdict"] for row in rows] == ["ACK"] * len(new)
+
+
+@KINDS
+def test_the_first_calls_of_a_worker_are_long_when_they_take_as_long_as_their_batch_may(
+    tmp_path: Path, is_async: bool
+) -> None:
+    """Nothing is known of other calls; how long it took is, until a batch says more."""
+    with calling(SlowHandler(is_async=is_async)) as handles:
+        threading.Timer(1.0, handles.go_on.set).start()
+        (row,) = rows_of(tmp_path, handles, [slow()], limit_s=0.3)
+        assert row["reason"] == GOES_ON.reason
+        handles.await_end()
+        (done,) = rows_of(tmp_path, handles, [again(row)])
+        assert (done["verdict"], handles.calls.count(0)) == ("ACK", 1)
+        handles.go_on.clear()
+        threading.Timer(1.0, handles.go_on.set).start()
+        (waited_for,) = rows_of(tmp_path, handles, [slow(1)], limit_s=0.3)
+        assert waited_for["verdict"] == "ACK", "as long as the call before"
 
 
 def test_the_delays_are_those_of_the_broker_that_are_not_too_long(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What takes long is what takes longer than calls of that handler do, and nothing is before one has ended."""
+"""What takes long is what takes longer than calls of that handler do."""
 
 from __future__ import annotations
 
@@ -11,10 +11,22 @@ from jobs.handler.usual_time import SHORTEST_LONG_S, UsualTime
 SECOND = 1_000_000
 
 
-def test_nothing_takes_long_before_a_call_has_ended() -> None:
+def test_before_a_call_has_ended_one_is_long_that_takes_as_long_as_its_batch_may() -> None:
     usual = UsualTime()
     usual.learn([])
     assert usual.long_s() == math.inf
+    assert usual.long_s(unknown_s=30.0) == 30.0
+    assert usual.long_s([SECOND], unknown_s=30.0) == 3.0
+
+
+def test_what_one_took_behind_its_batch_counts_until_a_batch_says_more() -> None:
+    usual = UsualTime()
+    usual.guess(40 * SECOND)
+    assert usual.long_s(unknown_s=30.0) == 120.0
+    usual.learn([10_000])
+    assert usual.long_s(unknown_s=30.0) == SHORTEST_LONG_S
+    usual.guess(600 * SECOND)
+    assert usual.long_s(unknown_s=30.0) == SHORTEST_LONG_S, "one of many"
 
 
 @pytest.mark.parametrize(("took_s", "long_s"), [(0.0, SHORTEST_LONG_S), (0.01, SHORTEST_LONG_S), (20, 60.0)])
