@@ -70,10 +70,12 @@ SELECT query_id, batch_id, recorded_at, messages FROM (
   SELECT query_id, batch_id, max(recorded_at) AS recorded_at, sum(next_offset - begin_offset) AS messages
   FROM consumer_offsets
   WHERE consumer_group = '{group}' AND query_id <> 'retention' GROUP BY query_id, batch_id
-) AS batches ORDER BY recorded_at DESC, batch_id DESC LIMIT 1"""
+) AS batches ORDER BY recorded_at DESC, batch_id DESC LIMIT 2"""
 _BEGAN = """\
 SELECT min(started_at) AS began FROM deliveries
-WHERE consumer_group = '{group}' AND query_id = '{query_id}' AND batch_id = {batch_id}"""
+WHERE consumer_group = '{group}' AND query_id = '{query_id}' AND batch_id = {batch_id}
+  AND started_at > TIMESTAMP '{since}'"""
+_ANY_TIME = "1970-01-01 00:00:00+00:00"
 _REPORTED_LAG = """\
 SELECT sum(lag) AS lag FROM group_progress
 WHERE consumer_group = '{group}' AND topic <> '%RETRY%{group}'"""
@@ -236,8 +238,10 @@ def _last_batch(
 ) -> LastBatch | None:
     if not newest:
         return None
-    (report,) = newest
+    report, *before = newest
     batch = {name: report[name] for name in ("query_id", "batch_id")}
+    # Not of a call that began in a batch before and went on behind it.
+    batch["since"] = before[0]["recorded_at"].isoformat(" ") if before else _ANY_TIME
     ((began,),) = (row.values() for row in tables.sql(_BEGAN.format(group=group, **batch)).to_pylist())
     seconds = None if began is None else (report["recorded_at"] - began).total_seconds()
     return LastBatch(report["recorded_at"], report["messages"], seconds)

@@ -21,6 +21,7 @@ from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from jobs.handler.call_order import CallOrder
+from jobs.handler.handler_loop import HandlerLoop
 from jobs.handler.long_call import CallFile, Leave, LongCall, long_calls_here
 from jobs.handler.results import CallMade
 from jobs.handler.verdicts import GOES_ON
@@ -84,7 +85,8 @@ class LongCalls:
 
         Returns:
             What the calls came to, or that they go on, by the row of their message; and the order of the
-            calls that are left to make. One behind others is not asked for: its lane ends before it.
+            calls that are left to make. One behind others is not asked for: its lane ends before it, and
+            waits as a whole while it goes on.
         """
         try:
             there = {file.name for file in self.directory.iterdir() if not file.suffix}
@@ -104,7 +106,9 @@ class LongCalls:
                 made[row] = came
         if order is not None and known:
             left = order.left({row: outcome for row, (_, _, outcome) in made.items()})
-            order = left.before(set(known).difference(asked))
+            behind = {row: CallFile(self.directory / names[row]) for row in set(known).difference(asked)}
+            under_way = {row for row, file in behind.items() if file.await_end(until_over=must_wait()[row])}
+            order = left.without(under_way).before(behind)
         return made, order
 
     def leaving(
@@ -142,7 +146,7 @@ class _Leaving:
         return long_calls_here(self.directory)
 
     def __call__(
-        self, batch: pa.RecordBatch, row: int, started: int, since: float, grace_s: float
+        self, batch: pa.RecordBatch, row: int, started: int, since: float, loop: HandlerLoop | None
     ) -> LongCall | None:
         if self.cannot_return()[row]:
             return None
@@ -153,7 +157,7 @@ class _Leaving:
             started,
             since,
             self.timeout_s,
-            grace_s,
+            loop,
             batch.take(only),
             batch.nbytes,
         )

@@ -58,6 +58,10 @@ class CallOrder:
                 return ()
         return ()
 
+    def without(self, rows: Collection[int]) -> CallOrder:
+        """The same order, but for the lanes that one of these rows is on."""
+        return replace(self, lanes=tuple(lane for lane in self.lanes if set(rows).isdisjoint(lane)))
+
     def before(self, rows: Collection[int]) -> CallOrder:
         """The same order, each lane only up to the first of these rows."""
         lanes = (tuple(takewhile(lambda row: row not in rows, lane)) for lane in self.lanes)

@@ -47,7 +47,6 @@ def serve(pipe: Connection[Any, Any]) -> None:
         return
     pipe.send(("ready",))
     asked: SimpleQueue[Any] = SimpleQueue()
-    done = threading.Event()
 
     def read() -> None:
         try:
@@ -55,8 +54,8 @@ def serve(pipe: Connection[Any, Any]) -> None:
                 asked.put(pipe.recv())
         except (EOFError, OSError):
             asked.put(None)
-            if not done.wait(_ENDED_S):
-                os._exit(1)
+            threading.Event().wait(_ENDED_S)
+            os._exit(1)  # calls go on, or threads that the handler has begun: they would keep it
 
     threading.Thread(target=read, name="pipe", daemon=True).start()
     try:
@@ -66,7 +65,6 @@ def serve(pipe: Connection[Any, Any]) -> None:
         pass  # the worker is gone
     close_under_way()
     handler.close()
-    done.set()
 
 
 def go_first() -> None:

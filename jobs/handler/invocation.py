@@ -120,7 +120,10 @@ def invoke_here(
     pieces: dict[int, pa.RecordBatch] = {}
     one = not handler.vectorised
     slow = SlowCalls(lambda call: batch.slice(call, 1) if one else pieces.get(call), host.timeout_s)
-    with Watchdog(host.timeout_s + handler.grace_s, on_look=slow.look) as watch, traced.calls() as spans:
+    with (
+        Watchdog(host.timeout_s, grace_s=handler.grace_s, on_look=slow.look) as watch,
+        traced.calls() as spans,
+    ):
         if one:
             calls = RowCalls(
                 handler,

@@ -150,11 +150,12 @@ class IsolatedHandler:
             died, suspects = self._call_some(batch, left, self._concurrency, found, traced, deadline, leave)
             if died is None:
                 continue
+            self._say(died, len(suspects))
             for row in sorted(suspects):
-                alone, _ = self._call_some(batch, replace(order, lanes=((row,),)), 1, found, traced)
+                alone, began = self._call_some(batch, replace(order, lanes=((row,),)), 1, found, traced)
                 if alone is not None:
-                    at = time.time_ns() // 1_000
-                    found[row] = suspects[row], at, alone
+                    if row not in found:
+                        found[row] = began.get(row, suspects[row]), time.time_ns() // 1_000, alone
                     deaths += 1
             if deaths == len(found) and deaths > failures_allowed(batch.num_rows):
                 # It ends its process whatever it is given: nothing is known of the others.
@@ -227,6 +228,12 @@ class IsolatedHandler:
             for row in late:
                 found[row] = under_way[row][1], at, timed_out(self._timeout_s)
             return died.outcome, {row: at for row, (_, at) in under_way.items() if row not in late}
+
+    @staticmethod
+    def _say(died: Outcome, calls: int) -> None:
+        again = f"; {calls} call{'s' * (calls > 1)} under way made again, each alone" if calls else ""
+        with contextlib.suppress(OSError, ValueError):
+            print(f"lakemq: the handler's process ended: {died.reason}{again}", file=sys.stderr, flush=True)
 
     def _ask(self, pipe: Connection[Any, Any], question: Any) -> None:
         try:

@@ -6,7 +6,7 @@ Invariants: what it came to is taken once, by the delivery that follows those th
 the last of these where its batch is repeated. One whose process has ended is known as that, since the lock of
 its file goes with the process, whatever it has forked; its message is called anew and not left again, so that
 a call that ends its worker is found as any other. What it says once its worker closes the handler is not
-believed: its message is called anew.
+believed: its message is called anew. So it is where the loop of a coroutine was held by another call.
 
 Threads: the call's own, and a watch for each.
 Processes: Spark's Python workers of one machine, and the processes handlers are isolated in.
@@ -19,6 +19,7 @@ import logging
 import os
 import pickle
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -27,8 +28,9 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from jobs.handler.handler_loop import CANCEL_S, HandlerLoop
 from jobs.handler.results import CallMade
-from jobs.handler.slow_calls import SlowCalls
+from jobs.handler.slow_calls import SlowCalls, named
 from jobs.handler.verdicts import failure, timed_out
 from jobs.handler.watchdog import Watchdog
 
@@ -36,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 MOST_HELD_BYTES = 128 << 20
 """Of the batches that such calls hold in a process: each has all of its own."""
+_ANSWER_S = 1.0
+"""So soon a loop answers that is not held."""
 _LOOK_S = 0.1
 """So often it is asked whether a call that is waited for goes on: who waits for a lock may be refused it."""
 
@@ -48,7 +52,7 @@ class Leave(Protocol):
         """How many of the group's calls go on in this process whose tasks have ended, or are about to."""
 
     def __call__(
-        self, batch: pa.RecordBatch, row: int, started: int, since: float, grace_s: float
+        self, batch: pa.RecordBatch, row: int, started: int, since: float, loop: HandlerLoop | None
     ) -> LongCall | None:
         """Has the call of a row go on.
 
@@ -57,7 +61,7 @@ class Leave(Protocol):
             row: Which of them.
             started: When its call began, in epoch us.
             since: The same in seconds of the monotonic clock.
-            grace_s: How long it may take to end by itself once it took too long.
+            loop: What it runs on, where it is a coroutine.
 
         Returns:
             The call; None: it is to be waited for.
@@ -151,7 +155,7 @@ class CallFile:
         started: int,
         since: float,
         timeout_s: float,
-        grace_s: float,
+        loop: HandlerLoop | None,
         message: pa.RecordBatch,
         held: int,
     ) -> LongCall | None:
@@ -162,7 +166,7 @@ class CallFile:
             started: When the call began, in epoch us.
             since: The same in seconds of the monotonic clock.
             timeout_s: How long it may take.
-            grace_s: How much later its process ends.
+            loop: What it runs on, where it is a coroutine.
             message: The message.
             held: Bytes of the batch that it holds.
 
@@ -183,7 +187,7 @@ class CallFile:
                 undo.callback(self.forget)
                 self._came.unlink(missing_ok=True)
                 self._ask(attempt)
-                call = LongCall(self, descriptor, started, since, timeout_s, grace_s, message, held)
+                call = LongCall(self, descriptor, started, since, timeout_s, loop, message, held)
             except (BlockingIOError, PermissionError):  # one of an earlier delivery, in another process
                 return None
             except (OSError, RuntimeError) as error:
@@ -191,6 +195,19 @@ class CallFile:
                 return None
             undo.pop_all()
             return call
+
+    def await_end(self, *, until_over: bool) -> bool:
+        """Whether the call goes on, whoever asks what it came to.
+
+        Args:
+            until_over: Waits until it does not.
+        """
+        with suppress(FileNotFoundError):
+            while self._goes_on():
+                if not until_over:
+                    return True
+                threading.Event().wait(_LOOK_S)
+        return False
 
     def came_to(self, made: CallMade) -> None:
         """Notes what the call came to, before its lock is given up."""
@@ -249,7 +266,7 @@ class LongCall:
         started: int,
         since: float,
         timeout_s: float,
-        grace_s: float,
+        loop: HandlerLoop | None,
         message: pa.RecordBatch,
         held_bytes: int,
     ) -> None:
@@ -258,9 +275,17 @@ class LongCall:
         self._descriptor = descriptor
         self._one = threading.Lock()
         self._is_noted = False
-        late = started, started + round(timeout_s * 1_000_000), timed_out(timeout_s)
+        self._started = started
+        self._timeout_s = timeout_s
+        self._loop = loop
         slow = SlowCalls(lambda _: message, timeout_s, follows="its batch does not wait for it")
-        self._watch = Watchdog(timeout_s + grace_s, on_look=slow.look, last_words=lambda: self._note(late))
+        self._watch = Watchdog(
+            timeout_s,
+            grace_s=0.0 if loop is None else CANCEL_S,
+            follows=f"{named(message)}; its batch did not wait for it, its worker ends",
+            on_look=slow.look,
+            last_words=self._give_up,
+        )
         self._watch.begin(0, since)
         self._watch.__enter__()
         HERE.calls[file.path] = self
@@ -281,6 +306,11 @@ class LongCall:
         self._watch.__exit__()
         del HERE.calls[self._file.path]
         os.close(self._descriptor)
+
+    def _give_up(self) -> None:
+        # Where another holds the loop it says nothing of this one, which was cancelled: it is made anew.
+        if self._loop is None or self._loop.answers(_ANSWER_S):
+            self._note((self._started, time.time_ns() // 1_000, timed_out(self._timeout_s)))
 
     def _note(self, made: CallMade) -> None:
         with self._one:

@@ -2,8 +2,9 @@
 
 Owns the instance of a handler that is a class, and the event loop of one whose calls are coroutines.
 
-Invariants: `open` is called before the first call and once per process; `close` when the process is asked to
-end, and at most once. A process that is killed closes nothing.
+Invariants: one with a loop is made, opened, called and closed on the loop's thread, any other is opened and
+closed on the task's. `open` is called before the first call and once per process; `close` when the process is
+asked to end, and at most once. A process that is killed closes nothing.
 
 Processes: Spark's Python workers, and the processes handlers are isolated in.
 """
@@ -52,9 +53,14 @@ class OpenedHandler:
         self.usual = UsualTime()
         self._instance: Any = None
         if inspect.isclass(loaded.function):
-            self._instance = loaded.function()
-            self.call = self._instance
-            self._finish(getattr(self._instance, "open", None))
+            try:
+                self._instance = self._made(loaded.function)
+                self.call = self._instance
+                self._finish(getattr(self._instance, "open", None))
+            except BaseException:
+                if self.loop is not None:
+                    self.loop.close()
+                raise
 
     @property
     def grace_s(self) -> float:
@@ -74,13 +80,29 @@ class OpenedHandler:
         if self.loop is not None:
             self.loop.close()
 
+    def _made(self, function: Callable[[], Any]) -> Any:
+        """The instance, made where it is called: what it opens may be of one thread."""
+        if self.loop is None:
+            return function()
+
+        async def make() -> Any:
+            return function()
+
+        return self.loop.run(make)
+
     def _finish(self, step: Callable[[], Any] | None) -> None:
-        result = step() if step is not None else None
-        if inspect.isawaitable(result):
-            if self.loop is not None:
-                self.loop.begin(_awaited(result)).result()
-            else:
-                asyncio.run(_awaited(result))
+        if step is None:
+            return
+        if self.loop is not None:
+            self.loop.run(lambda: _finished(step))
+        elif inspect.isawaitable(result := step()):
+            asyncio.run(_awaited(result))
+
+
+async def _finished(step: Callable[[], Any]) -> None:
+    result = step()
+    if inspect.isawaitable(result):
+        await result
 
 
 async def _awaited(result: Any) -> None:

@@ -16,16 +16,17 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pyarrow as pa
 
 from jobs.handler.call_order import CallOrder, Turns
 from jobs.handler.deadline import NEVER, Deadline
-from jobs.handler.handler_loop import HandlerLoop
+from jobs.handler.handler_loop import HandlerLoop, HeldLoop
 from jobs.handler.long_call import Leave, LongCall
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.results import CallMade, HandlerResults, of_calls
@@ -37,6 +38,8 @@ from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 # What one thread is done with in this time is not worth starting others for.
 _ALONE_S = 0.002
 TICK_S = 0.3
+_ROUNDS = 100
+"""So often in a row tasks that are cancelled before a call are begun anew."""
 _MEASURED = 1_000
 """So many calls of a batch say how long one usually takes."""
 
@@ -93,6 +96,9 @@ class RowCalls:
         self._turns = Turns(CallOrder(()))
         self._outcomes: dict[int, CallMade] = {}
         self._batch: pa.RecordBatch | None = None
+        self._over = SimpleQueue[int]()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._broken: BaseException | None = None
         self._is_orderly = False
 
     def run(
@@ -127,41 +133,45 @@ class RowCalls:
 
     def _on_threads(self, columns: BatchColumns, callers: int) -> None:
         try:
-            under_way = {0: self._on_thread(columns, 0)}
+            self._begin_thread(columns, 0)
         except RuntimeError:  # the system has no more: all calls are made here
             self._work(columns, 0)
             return
-        wait(under_way.values(), _ALONE_S)
+        under_way = {0} - self._ended_callers(_ALONE_S)
         if self._turns:
             with suppress(RuntimeError):  # the system has no more: those that run make all calls
                 for caller in range(1, callers):
-                    under_way[caller] = self._on_thread(columns, caller)
+                    self._begin_thread(columns, caller)
+                    under_way.add(caller)
         self._wait(under_way)
 
-    def _on_thread(self, columns: BatchColumns, caller: int) -> Future[None]:
-        over = Future[None]()
-
+    def _begin_thread(self, columns: BatchColumns, caller: int) -> None:
         def work() -> None:
             try:
                 self._work(columns, caller)
             finally:
-                over.set_result(None)
+                self._over.put(caller)
 
         threading.Thread(target=work, name=f"handler-{caller}", daemon=True).start()
-        return over
 
-    def _wait(self, under_way: dict[int, Future[None]]) -> None:
+    def _wait(self, under_way: set[int], look: Callable[[], None] | None = None) -> None:
         """Waits for those that make calls, by their number, but not for calls that take long."""
+        every = None if self._leave is None and look is None else TICK_S
         while under_way:
-            every = None if self._leave is None else TICK_S
-            over, _ = wait(under_way.values(), every, FIRST_COMPLETED)
-            under_way = {caller: its for caller, its in under_way.items() if its not in over}
-            for each in over:
-                if not each.cancelled():  # by its handler
-                    each.result()
+            over = self._ended_callers(every)
+            under_way = under_way - over
             if not over:  # else others may be about to end
-                for caller in self._leave_long_calls():
-                    under_way.pop(caller, None)
+                under_way = under_way - self._leave_long_calls()
+                if look is not None:
+                    look()
+
+    def _ended_callers(self, within_s: float | None) -> set[int]:
+        """Who has ended, one at most; none where nobody does in time."""
+        # No condition: a signal that closes the handler may come while this thread waits.
+        try:
+            return {self._over.get(timeout=within_s)}
+        except Empty:
+            return set()
 
     def _leave_long_calls(self) -> set[int]:
         """Has all calls under way go on, where that is what the task waits for; returns who makes them."""
@@ -178,7 +188,7 @@ class RowCalls:
         callers = set()
         assert self._batch is not None, "calls are under way"
         for row, (caller, started, since) in calls.items():
-            left = self._leave(self._batch, row, started, since, self._handler.grace_s)
+            left = self._leave(self._batch, row, started, since, self._handler.loop)
             if left is None:
                 self._all_stay = True  # for one that is waited for, the task waits
                 break
@@ -221,12 +231,34 @@ class RowCalls:
         return outcome
 
     def _on_loop(self, loop: HandlerLoop, columns: BatchColumns, callers: int) -> None:
-        ticks = None if self._tick is None else loop.begin(self._tick_on_loop(self._tick))
-        try:
-            self._wait({each: loop.begin(self._work_on_loop(columns, each)) for each in range(callers)})
-        finally:
-            if ticks is not None:
-                ticks.cancel()
+        held, rounds = HeldLoop(loop, self._timeout_s), 0
+        while rounds < _ROUNDS:
+            made = len(self._outcomes)
+            loop.call(self._begin_on_loop, columns, callers)
+            self._wait(set(range(callers)), held.look)
+            if self._broken is not None:
+                raise self._broken
+            if not self._turns or self._deadline.passed:
+                return
+            # The handler cancels all tasks of its loop: those too that make its calls, before they began.
+            rounds = rounds + 1 if len(self._outcomes) == made else 0
+        raise RuntimeError("the handler cancels again and again the tasks that make its calls")
+
+    def _begin_on_loop(self, columns: BatchColumns, callers: int) -> None:
+        tick = self._tick
+        ticks = None if tick is None else asyncio.create_task(self._tick_on_loop(tick))
+        for caller in range(callers):
+            task = asyncio.create_task(self._work_on_loop(columns, caller))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._end_on_loop, caller, ticks))
+
+    def _end_on_loop(self, caller: int, ticks: asyncio.Task[None] | None, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks and ticks is not None:
+            ticks.cancel()
+        if not task.cancelled():
+            self._broken = task.exception() or self._broken
+        self._over.put(caller)
 
     @staticmethod
     async def _tick_on_loop(tick: Callable[[], None]) -> None:

@@ -59,14 +59,15 @@ class SlowCalls:
         more = f", and {others} other{'s' * (others > 1)} as long" if others else ""
         self._say(
             f"lakemq: a call of the handler has been under way for {now - began[oldest]:.0f} s: "
-            f"{_named(messages)}{more}; {self._follows} "
+            f"{named(messages)}{more}; {self._follows} "
             f"(--consume-timeout {self._timeout_s:g} s)"
         )
         while self._after_s <= now - began[oldest]:
             self._after_s *= 2
 
 
-def _named(messages: pa.RecordBatch) -> str:
+def named(messages: pa.RecordBatch) -> str:
+    """Where the messages of a call are."""
     first = ", ".join(f"{name} {messages.column(name)[0]}" for name in _NAMED)
     return first if messages.num_rows == 1 else f"{first}, the first of {messages.num_rows} messages"
 

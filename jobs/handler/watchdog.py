@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Self
 
 EXIT_STATUS = 70
@@ -64,6 +65,8 @@ class Watchdog:
 
     Args:
         timeout_s: How long a call may take.
+        grace_s: How much later it is late: a coroutine is cancelled first.
+        follows: What is said of a late one.
         on_late: Called on the watch's thread when one takes longer; by default it ends this process.
         on_look: Called on it at each look, with since when which call is under way, and the time.
         last_words: Called on it before it ends this process; not where a call holds the interpreter.
@@ -74,13 +77,16 @@ class Watchdog:
         self,
         timeout_s: float,
         *,
+        grace_s: float = 0.0,
+        follows: str = "its worker ends, its task runs again",
         on_late: Callable[[float], None] | None = None,
         on_look: Callable[[Mapping[int, float], float], None] | None = None,
         last_words: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._timeout_s = timeout_s
-        self._on_late = on_late or _end_process
+        self._limit_s = timeout_s + grace_s
+        self._on_late = on_late or partial(end_process, follows=follows)
         self._on_look = on_look
         self._last_words = last_words
         self._ends_process = on_late is None
@@ -107,16 +113,16 @@ class Watchdog:
         del self._under_way[call]
 
     def _watch(self) -> None:
-        pause = min(_LONGEST_PAUSE_S, self._timeout_s / _LOOKS)
+        pause = min(_LONGEST_PAUSE_S, self._limit_s / _LOOKS)
         while True:
             if self._ends_process:
-                _backstop.hold(self, self._timeout_s + 2 * pause + _HELD_S)
+                _backstop.hold(self, self._limit_s + 2 * pause + _HELD_S)
             if self._over.wait(pause):
                 return
             # One step of the interpreter, so that no call comes or goes in the middle of it.
             under_way = self._under_way.copy()
             now = self._clock()
-            if now - min(under_way.values(), default=now) > self._timeout_s:
+            if now - min(under_way.values(), default=now) > self._limit_s:
                 if self._ends_process:
                     self._last_words()
                 self._on_late(self._timeout_s)
@@ -125,10 +131,14 @@ class Watchdog:
                 self._on_look(under_way, now)
 
 
-def _end_process(timeout_s: float) -> None:
+def end_process(timeout_s: float, *, follows: str) -> None:
+    """Ends this process, and says so.
+
+    Args:
+        timeout_s: How long a call may take.
+        follows: What is said of the one that took longer.
+    """
     print(
-        f"lakemq: the handler did not return within {timeout_s:g} s: its worker ends, its task runs again",
-        file=sys.stderr,
-        flush=True,
+        f"lakemq: the handler did not return within {timeout_s:g} s: {follows}", file=sys.stderr, flush=True
     )
     os._exit(EXIT_STATUS)

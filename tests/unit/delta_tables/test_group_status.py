@@ -120,6 +120,8 @@ def test_the_rate_and_the_last_batch_are_the_reports(ledger: PathLedger) -> None
     report(ledger, 0, 60, batch_id=56, queue_id=1, max_offset=61)
     began = START + timedelta(seconds=556)
     append(ledger, DELIVERIES, [handled(500, 1, batch_id=56, started_at=began, finished_at=began)])
+    earlier = START + timedelta(seconds=10)  # a call that went on behind the batch before
+    append(ledger, DELIVERIES, [handled(501, 1, batch_id=56, started_at=earlier, finished_at=began)])
     found = status(ledger)
     assert found.rate_per_s == 2.0
     assert found.reported_lag == 11

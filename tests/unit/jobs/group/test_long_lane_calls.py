@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +81,33 @@ def test_one_whose_failure_would_be_its_last_holds_its_lane_all_the_same(tmp_pat
         assert [row["verdict"] for row in rows] == ["DEAD", "ACK"]
 
 
-def test_where_a_batch_is_repeated_its_lane_ends_before_it_while_another_is_called(tmp_path: Path) -> None:
-    """What came before it is called once more, and so is behind it: it is asked for by the next batch."""
+def test_where_a_batch_is_repeated_its_lane_waits_as_a_whole_while_one_behind_others_is_called(
+    tmp_path: Path,
+) -> None:
+    """What came before it is called once more, but not beside it."""
     batch = [keyed(message(0), "a"), keyed(slow(1), "a"), keyed(message(2), "a"), keyed(message(3), "b")]
     with calling(SlowHandler()) as handles:
-        for _ in range(2):
-            rows = lanes_of_one(tmp_path, handles, batch)
-            last = [row["verdict"] for row in rows]
-            assert long_calls_here(tmp_path) == 1
-        assert last == ["ACK", "PARKED", "PARKED", "ACK"]
+        rows = lanes_of_one(tmp_path, handles, batch)
+        assert [row["verdict"] for row in rows] == ["ACK", "RETRY", "PARKED", "ACK"]
+        rows = lanes_of_one(tmp_path, handles, batch)
+        assert [row["verdict"] for row in rows] == ["PARKED", "PARKED", "PARKED", "ACK"]
+        assert long_calls_here(tmp_path) == 1
         handles.finish()
+        rows = lanes_of_one(tmp_path, handles, batch[:3])
+        assert [row["verdict"] for row in rows] == ["ACK", "PARKED", "PARKED"]
         rows = lanes_of_one(tmp_path, handles, batch[1:3])
         assert [row["verdict"] for row in rows] == ["ACK", "ACK"]
         assert handles.calls.count(1) == 1
+
+
+def test_a_run_over_what_is_there_waits_for_one_behind_others_before_its_lane_goes_on(tmp_path: Path) -> None:
+    batch = [keyed(message(0), "a"), keyed(slow(1), "a")]
+    with calling(SlowHandler()) as handles:
+        lanes_of_one(tmp_path, handles, batch)
+        threading.Timer(0.5, handles.go_on.set).start()
+        rows = lanes_of_one(tmp_path, handles, batch, limit_s=None)
+        assert [row["verdict"] for row in rows] == ["ACK", "PARKED"]
+        assert long_calls_here(tmp_path) == 0
 
 
 def test_what_it_sends_is_refused_as_in_a_batch(tmp_path: Path) -> None:

@@ -164,16 +164,72 @@ class ToldTwice(Opened):
 
 
 class OpenedOnLoop:
-    """Opened, called and closed on one event loop."""
+    """Made, opened, called and closed on one event loop and its thread."""
+
+    def __init__(self) -> None:
+        self.made_on = asyncio.get_running_loop(), threading.get_ident()
 
     async def open(self) -> None:
-        """Keeps the loop."""
-        self.loop = asyncio.get_running_loop()
+        """Refuses another loop."""
+        self._check()
 
     async def __call__(self, message: Any) -> None:
         """Refuses another loop."""
         await asyncio.sleep(0)
-        assert asyncio.get_running_loop() is self.loop
+        self._check()
+
+    def _check(self) -> None:
+        assert (asyncio.get_running_loop(), threading.get_ident()) == self.made_on
+
+
+class PlainlyOpenedOnLoop(OpenedOnLoop):
+    """The same with plain functions for all but its calls."""
+
+    closed = False
+
+    def open(self) -> None:  # type: ignore[override]
+        """Refuses another loop."""
+        self._check()
+
+    def close(self) -> None:
+        """Refuses another loop."""
+        self._check()
+        type(self).closed = True
+
+
+class DoesNotOpen:
+    """Fails when it is opened on its loop."""
+
+    async def open(self) -> None:
+        """Raises."""
+        raise ConnectionError("no pool")
+
+    async def __call__(self, message: Any) -> None:
+        """Is not reached."""
+
+
+async def leaves_the_loop_held(message: Any) -> None:
+    """Begins what is no call and holds the loop, where the body says so."""
+    if message.body == b"holds":
+        asyncio.get_running_loop().call_later(0.2, threading.Event().wait)
+
+
+async def waits_on_a_thread(message: Any) -> None:
+    """Has a thread of the loop's pool wait, whose number of the process a file gets."""
+    Path(message.body.decode()).write_text(str(os.getpid()))  # noqa: ASYNC240 - once
+    await asyncio.to_thread(threading.Event().wait)
+
+
+def dies_late(message: Any) -> None:
+    """Ends its process: at once where a file is there, else after a second, and makes the file."""
+    if not message.body:
+        threading.Event().wait(3)
+        return
+    mark = Path(message.body.decode())
+    if not mark.exists():
+        threading.Event().wait(1.0)
+        mark.touch()
+    os._exit(7)
 
 
 @handler(thread_safe=False)

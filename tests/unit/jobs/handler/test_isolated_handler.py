@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +20,7 @@ from jobs.handler.narrowing import failures_allowed
 from jobs.handler.results import HandlerResults
 from jobs.redelivery.retry_policy import RetryPolicy
 from store_native.errors import InvalidRequest
+from tests.support.waiting import wait_until
 
 POLICY = RetryPolicy.of("10s 30s", [1_000, 10_000, 30_000, 60_000], 16)
 HANDLERS = "tests.unit.jobs.handler.handlers_that_end"
@@ -157,6 +161,48 @@ def test_a_handler_that_ends_its_process_whatever_it_gets_is_not_called_for_each
     assert 0 < alone <= failures_allowed(500) + 4
     verdicts = [verdict for verdict, _ in said(results)]
     assert verdicts == ["RETRY"] * heads + ["PARKED"] * 100
+
+
+@pytest.mark.long
+def test_a_loop_that_is_held_by_what_is_no_call_holds_its_batch_for_the_time_of_a_call() -> None:
+    """No row has begun then: nothing else would end it."""
+    with closing(isolated("leaves_the_loop_held", timeout_s=1.0)) as handler:
+        assert handler.call_rows(batch([b"holds"])).verdict is None
+        threading.Event().wait(0.4)
+        assert handler.call_rows(batch([b"a", b"b"])).verdict is None, "by another process"
+
+
+@pytest.mark.long
+def test_a_process_ends_with_its_worker_though_a_thread_of_its_handler_goes_on(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    calls = (
+        "import os, sys, threading\n"
+        "from tests.unit.jobs.handler.test_isolated_handler import batch, isolated\n"
+        "handler, rows = isolated('waits_on_a_thread'), batch([sys.argv[1].encode()])\n"
+        "threading.Thread(target=handler.call_rows, args=[rows], daemon=True).start()\n"
+        "while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read(): pass\n"
+        "os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", calls, str(pid_file)], check=True, timeout=60)
+    process = Path(f"/proc/{pid_file.read_text()}")
+    wait_until(lambda: not process.exists(), 20.0)
+
+
+@pytest.mark.long
+def test_a_call_that_is_made_again_alone_has_its_own_start(tmp_path: Path) -> None:
+    with closing(isolated("dies_late")) as handler:
+        results = handler.call_rows(batch([b"", str(tmp_path / "mark").encode()]))
+    assert said(results)[1] == ("RETRY", "worker died (exit status 7)")
+    started, finished = (at.cast(pa.int64())[1].as_py() for at in (results.started_at, results.finished_at))
+    assert finished - started < 900_000, "less than the first call took"
+
+
+def test_the_end_of_a_process_is_said(handler: IsolatedHandler, capfd: pytest.CaptureFixture[str]) -> None:
+    handler.call_rows(batch([b"exit"]))
+    said_once = (
+        "lakemq: the handler's process ended: worker died (exit status 7); 1 call under way made again"
+    )
+    assert said_once in capfd.readouterr().err
 
 
 def test_a_process_that_ended_between_two_batches_is_started_again(handler: IsolatedHandler) -> None:

@@ -117,10 +117,49 @@ def test_coroutines_run_on_one_loop_so_many_at_a_time() -> None:
     assert most == [4]
 
 
-def test_the_loop_is_the_same_for_open_and_every_batch() -> None:
-    with closing(opened("OpenedOnLoop")) as handler:
+@pytest.mark.parametrize("name", ["OpenedOnLoop", "PlainlyOpenedOnLoop"])
+def test_the_loop_is_the_same_for_open_every_batch_and_close(name: str) -> None:
+    with closing(opened(name)) as handler:
         for _ in range(2):
             assert invoke_here(handler, numbered(5), POLICY).verdict is None
+        kind = type(handler.call)
+    assert getattr(kind, "closed", True)
+
+
+def test_one_that_does_not_open_leaves_no_thread() -> None:
+    before = threading.active_count()
+    with pytest.raises(ConnectionError, match="no pool"):
+        opened("DoesNotOpen")
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(("cancelled", "made"), [(2, True), (250, False)])
+def test_tasks_that_are_cancelled_before_their_calls_are_begun_anew(cancelled: int, made: bool) -> None:
+    """As a handler's own do that cancel all tasks of the loop; not for ever."""
+    left = [cancelled]
+
+    async def handle(message: Any) -> None:
+        await asyncio.sleep(0)
+
+    def factory(loop: Any, coroutine: Any, **how: Any) -> Any:
+        task = asyncio.Task(coroutine, loop=loop, **how)
+        left[0] -= 1
+        if left[0] >= 0:
+            task.cancel()
+        return task
+
+    async def take() -> None:
+        asyncio.get_running_loop().set_task_factory(factory)
+
+    with closing(OpenedHandler(LoadedHandler(handle, False, is_async=True))) as handler:
+        assert handler.loop is not None
+        handler.loop.run(take)
+        calls = RowCalls(handler, POLICY, 2, 60.0)
+        if made:
+            assert calls.run(numbered(6), range(6)).verdict is None
+        else:
+            with pytest.raises(RuntimeError, match="cancels again and again"):
+                calls.run(numbered(6), range(6))
 
 
 def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_message_comes_again() -> None:

@@ -43,7 +43,20 @@ def test_a_late_call_ends_its_process() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", hangs], capture_output=True, text=True, timeout=DEADLINE_S)
     assert ended.returncode == EXIT_STATUS
-    assert "the handler did not return within 0.1 s" in ended.stderr
+    said = "lakemq: the handler did not return within 0.1 s: its worker ends, its task runs again\n"
+    assert ended.stderr == said
+
+
+def test_one_that_has_some_time_more_is_late_for_what_it_may_take() -> None:
+    hangs = (
+        "from jobs.handler.watchdog import Watchdog; import threading, time; began = time.monotonic()\n"
+        "def end(): print(time.monotonic() - began, flush=True)\n"
+        "with Watchdog(0.1, grace_s=0.6, follows='it was cancelled', last_words=end) as watch:\n"
+        "    watch.begin(1); threading.Event().wait()"
+    )
+    ended = subprocess.run([sys.executable, "-c", hangs], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ended.stderr == "lakemq: the handler did not return within 0.1 s: it was cancelled\n"
+    assert float(ended.stdout) > 0.7
 
 
 def test_a_call_that_holds_the_interpreter_ends_its_process() -> None:
