@@ -11,15 +11,17 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
+from jobs.group.orderly.lane import Lane
 from jobs.handler.call_order import CallOrder
 from jobs.handler.handler_loop import HandlerLoop
 from jobs.handler.long_call import CallFile, Leave, LongCall, long_calls_here
@@ -33,6 +35,8 @@ _LONGEST_WAIT_MS = 30_000
 """Spark ends workers when none has had anything to do for a minute."""
 _LONGEST_TRIGGER_S = 15.0
 _DOUBLINGS = 5
+_OF_LANE = "-"
+LanesOf = Callable[[], Sequence[Lane]]
 _WORKERS_STAY = ("spark.python.worker.reuse", "spark.python.use.daemon")
 _MOST_IDLE = "spark.python.factory.idleWorkerMaxPoolSize"
 
@@ -72,7 +76,8 @@ class LongCalls:
         put_off: pa.Array,
         policy: RetryPolicy,
         must_wait: Callable[[], Sequence[bool]],
-        order: CallOrder | None = None,
+        order: CallOrder | None,
+        lanes: LanesOf,
     ) -> tuple[dict[int, CallMade], CallOrder | None]:
         """What is known of calls that went on.
 
@@ -82,17 +87,20 @@ class LongCalls:
             policy: the delays that there are.
             must_wait: of each, whether it cannot be put off once more: its call is waited for.
             order: which calls follow each other; None: none does.
+            lanes: the lane of each, where there is an order.
 
         Returns:
             What the calls came to, or that they go on, by the row of their message; and the order of the
-            calls that are left to make. One behind others is not asked for: its lane ends before it, and
-            waits as a whole while it goes on.
+            calls that are left to make. What a call behind others came to is not asked for: its lane ends
+            before it. While a call of a lane goes on, whether its message is here or not, it waits.
         """
         try:
             there = {file.name for file in self.directory.iterdir() if not file.suffix}
         except FileNotFoundError:
             return {}, order
-        names = _names(positions) if there else []
+        if not there:
+            return {}, order
+        names = _names(positions, None if order is None else lanes())
         known = [row for row, name in enumerate(names) if name in there]
         asked = known if order is None else sorted(set(known).intersection(order.heads))
         made: dict[int, CallMade] = {}
@@ -104,12 +112,22 @@ class LongCalls:
                 made[row] = None, time.time_ns() // 1_000, replace(GOES_ON, delay_level=level)
             elif came is not None:
                 made[row] = came
-        if order is not None and known:
-            left = order.left({row: outcome for row, (_, _, outcome) in made.items()})
-            behind = {row: CallFile(self.directory / names[row]) for row in set(known).difference(asked)}
-            under_way = {row for row, file in behind.items() if file.await_end(until_over=must_wait()[row])}
-            order = left.without(under_way).before(behind)
-        return made, order
+        if order is None:
+            return made, None
+        order = order.left({row: outcome for row, (_, _, outcome) in made.items()})
+        others = there.difference(names[row] for row in asked)
+        waiting = [
+            lane[0]
+            for lane in order.lanes
+            if self._goes_on(names[lane[0]], others, until_over=must_wait()[lane[0]])
+        ]
+        return made, order.without(waiting).before(set(known).difference(asked))
+
+    def _goes_on(self, name: str, others: Collection[str], *, until_over: bool) -> bool:
+        """Whether one of other calls goes on that is of the same lane as the one with a name."""
+        lane = name.partition(_OF_LANE)[0]
+        of_lane = [each for each in others if each.startswith(lane + _OF_LANE)]
+        return any(CallFile(self.directory / each).await_end(until_over=until_over) for each in of_lane)
 
     def leaving(
         self,
@@ -117,6 +135,7 @@ class LongCalls:
         policy: RetryPolicy,
         timeout_s: float,
         cannot_return: Callable[[], Sequence[bool]],
+        lanes: LanesOf | None,
     ) -> Leave | None:
         """Has calls go on, but those whose message could not be put off.
 
@@ -125,13 +144,14 @@ class LongCalls:
             policy: the delays that there are.
             timeout_s: how long a call may take.
             cannot_return: of each, whether it could not be put off.
+            lanes: the lane of each; None: there is no order.
 
         Returns:
             None where no delay is short enough.
         """
         if min(policy.level_ms) > _LONGEST_WAIT_MS:
             return None
-        return _Leaving(self.directory, positions, timeout_s, cannot_return)
+        return _Leaving(self.directory, positions, timeout_s, cannot_return, lanes)
 
 
 @dataclass(frozen=True)
@@ -140,6 +160,7 @@ class _Leaving:
     positions: Positions
     timeout_s: float
     cannot_return: Callable[[], Sequence[bool]]
+    lanes: LanesOf | None
 
     @property
     def under_way(self) -> int:
@@ -151,7 +172,7 @@ class _Leaving:
         if self.cannot_return()[row]:
             return None
         only = pa.array([row])
-        (name,) = _names(self.positions.take(only))
+        (name,) = _names(self.positions.take(only), None if self.lanes is None else [self.lanes()[row]])
         return CallFile(self.directory / name).leave(
             self.positions.attempt[row].as_py(),
             started,
@@ -163,13 +184,13 @@ class _Leaving:
         )
 
     def of(self, rows: Sequence[int]) -> Leave:
-        known = self.cannot_return()
-        of_these = [known[row] for row in rows]
         positions = self.positions.take(pa.array(rows, pa.int64()))
-        return replace(self, positions=positions, cannot_return=partial(_said, of_these))
+        cannot_return = partial(_said, [self.cannot_return()[row] for row in rows])
+        lanes = None if self.lanes is None else partial(_said, [self.lanes()[row] for row in rows])
+        return replace(self, positions=positions, cannot_return=cannot_return, lanes=lanes)
 
 
-def _said(known: Sequence[bool]) -> Sequence[bool]:
+def _said(known: Any) -> Any:
     return known
 
 
@@ -186,10 +207,14 @@ def _level(policy: RetryPolicy, put_off: int) -> int:
     return policy.level_ms.index(min((ms for ms in short if ms >= wanted), default=max(short))) + 1
 
 
-def _names(positions: Positions) -> list[str]:
+def _names(positions: Positions, lanes: Sequence[Lane] | None) -> list[str]:
+    """Of the files of some messages' calls; they begin with the lane, where there is one."""
     columns = (positions.topic, positions.broker_name, positions.queue_id, positions.queue_offset)
-    return [_digest(*at) for at in zip(*(column.to_pylist() for column in columns), strict=True)]
+    names = [_digest(*at) for at in zip(*(column.to_pylist() for column in columns), strict=True)]
+    if lanes is None:
+        return names
+    return [f"{_digest(*lane)}{_OF_LANE}{name}" for lane, name in zip(lanes, names, strict=True)]
 
 
-def _digest(*parts: str | int) -> str:
+def _digest(*parts: str | int | None) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]

@@ -31,7 +31,7 @@ from jobs.group.batch_size import Handled
 from jobs.group.carried import CARRIES_NOTHING, Carriers, carried
 from jobs.group.handled_messages import as_handled, without_repeats
 from jobs.group.long_calls import LongCalls
-from jobs.group.orderly.lane import lanes_of
+from jobs.group.orderly.lane import Lane, lanes_of
 from jobs.group.orderly.lane_gate import LaneGate, LaneRules
 from jobs.group.skips.skipped_rows import NO_SKIPS, Skips, beside_skipped
 from jobs.group.task_attempt import of_this_task
@@ -191,10 +191,18 @@ class OutcomeTask:
             def must_wait() -> list[bool]:
                 return [True] * batch.num_rows if self.limit_s is None else cannot_return()
 
-            made, order = self.long_calls.found(positions, counts.put_off, self.policy, must_wait, order)
+            @cache
+            def lanes() -> list[Lane]:
+                return [lane for lane, _ in lanes_of(batch, positions)]
+
+            asked = (positions, counts.put_off, self.policy, must_wait, order, lanes)
+            made, order = self.long_calls.found(*asked)
             if made:
                 return self._beside(made, batch, positions, counts, deadline, order)
-            leave = self.long_calls.leaving(positions, self.policy, self.host.timeout_s, cannot_return)
+            of_lanes = None if order is None else lanes
+            leave = self.long_calls.leaving(
+                *(positions, self.policy, self.host.timeout_s, cannot_return), of_lanes
+            )
         before = self._before(batch, positions, counts) if self.handler.load().vectorised else None
         call = (self.handler, messages, self.policy, before, self.host, order, self.traced, deadline, leave)
         results = invoke(*call)

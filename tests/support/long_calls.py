@@ -99,6 +99,7 @@ def rows_of(
     limit_s: float | None = 0.2,
     policy: RetryPolicy = POLICY,
     mode: Mode = "concurrent",
+    piece: int | None = None,
     **task: Any,
 ) -> list[dict[str, Any]]:
     handle = OutcomeTask(
@@ -108,7 +109,9 @@ def rows_of(
         long_calls=LongCalls(directory),
         **task,
     )
-    made = list(handle(iter([pa.RecordBatch.from_pylist(messages, SCHEMA)])))
+    pieces = range(0, len(messages), piece or len(messages))
+    cut = (messages[first : first + (piece or len(messages))] for first in pieces)
+    made = list(handle(pa.RecordBatch.from_pylist(each, SCHEMA) for each in cut))
     return [row for rows in made for row in rows.to_pylist()]
 
 

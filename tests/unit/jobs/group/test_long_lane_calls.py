@@ -100,6 +100,20 @@ def test_where_a_batch_is_repeated_its_lane_waits_as_a_whole_while_one_behind_ot
         assert handles.calls.count(1) == 1
 
 
+@pytest.mark.parametrize("rows_of_a_piece", [1, 2])
+def test_so_it_waits_where_the_one_that_is_called_comes_in_a_later_piece_or_another_batch(
+    tmp_path: Path, rows_of_a_piece: int
+) -> None:
+    batch = [keyed(message(0), "a"), keyed(message(1), "b"), keyed(slow(2), "a"), keyed(message(3), "b")]
+    with calling(SlowHandler()) as handles:
+        lanes_of_one(tmp_path, handles, batch)
+        rows = lanes_of_one(tmp_path, handles, batch, piece=rows_of_a_piece)
+        assert [row["verdict"] for row in rows] == ["PARKED", "ACK", "PARKED", "ACK"]
+        (alone,) = lanes_of_one(tmp_path, handles, batch[:1])
+        assert alone["verdict"] == "PARKED"
+        assert handles.calls.count(0) == 1
+
+
 def test_a_run_over_what_is_there_waits_for_one_behind_others_before_its_lane_goes_on(tmp_path: Path) -> None:
     batch = [keyed(message(0), "a"), keyed(slow(1), "a")]
     with calling(SlowHandler()) as handles:
