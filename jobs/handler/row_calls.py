@@ -98,6 +98,7 @@ class RowCalls:
         self._batch: pa.RecordBatch | None = None
         self._over = SimpleQueue[int]()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ticks: asyncio.Task[None] | None = None
         self._broken: BaseException | None = None
         self._is_orderly = False
 
@@ -232,33 +233,41 @@ class RowCalls:
 
     def _on_loop(self, loop: HandlerLoop, columns: BatchColumns, callers: int) -> None:
         held, rounds = HeldLoop(loop, self._timeout_s), 0
-        while rounds < _ROUNDS:
-            made = len(self._outcomes)
-            loop.call(self._begin_on_loop, columns, callers)
-            self._wait(set(range(callers)), held.look)
-            if self._broken is not None:
-                raise self._broken
-            if not self._turns or self._deadline.passed:
-                return
-            # The handler cancels all tasks of its loop: those too that make its calls, before they began.
-            rounds = rounds + 1 if len(self._outcomes) == made else 0
+        if self._tick is not None:
+            loop.call(self._begin_ticks, self._tick)
+        try:
+            while rounds < _ROUNDS:
+                made = len(self._outcomes)
+                loop.call(self._begin_on_loop, columns, callers)
+                self._wait(set(range(callers)), held.look)
+                if self._broken is not None:
+                    raise self._broken
+                if not self._turns or self._deadline.passed:
+                    return
+                # The handler cancels all tasks of its loop: those too that make its calls, before they began.
+                rounds = rounds + 1 if len(self._outcomes) == made else 0
+        finally:
+            loop.call(self._end_ticks)
         raise RuntimeError("the handler cancels again and again the tasks that make its calls")
 
     def _begin_on_loop(self, columns: BatchColumns, callers: int) -> None:
-        tick = self._tick
-        ticks = None if tick is None else asyncio.create_task(self._tick_on_loop(tick))
         for caller in range(callers):
             task = asyncio.create_task(self._work_on_loop(columns, caller))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._end_on_loop, caller, ticks))
+            task.add_done_callback(partial(self._end_on_loop, caller))
 
-    def _end_on_loop(self, caller: int, ticks: asyncio.Task[None] | None, task: asyncio.Task[None]) -> None:
+    def _end_on_loop(self, caller: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not self._tasks and ticks is not None:
-            ticks.cancel()
         if not task.cancelled():
             self._broken = task.exception() or self._broken
         self._over.put(caller)
+
+    def _begin_ticks(self, tick: Callable[[], None]) -> None:
+        self._ticks = asyncio.create_task(self._tick_on_loop(tick))
+
+    def _end_ticks(self) -> None:
+        if self._ticks is not None:
+            self._ticks.cancel()
 
     @staticmethod
     async def _tick_on_loop(tick: Callable[[], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from jobs.group.orderly.lane_gate import LaneRules
 from jobs.handler.invocation import HandlerHost
 from jobs.handler.isolated_handler import isolated
 from jobs.handler.loader import HandlerTarget
+from jobs.handler.row_calls import TICK_S
 from jobs.handler.verdicts import GOES_ON
 from lakemq.handler import DeliveredMessage, Verdict
 from tests.support.long_calls import DEADLINE_S, again, rows_of
@@ -41,13 +43,22 @@ def waits(delivered: DeliveredMessage) -> Verdict | None:
     return Verdict.dead("as it was let go") if "slow" in order else None
 
 
+async def waits_on_loop(delivered: DeliveredMessage) -> None:
+    """The same as a coroutine."""
+    order = delivered.json()
+    while "slow" in order and not (Path(order["here"]) / "let-go").exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
 WAITS = HandlerTarget(f"{__name__}:waits")
+WAITS_ON_LOOP = HandlerTarget(f"{__name__}:waits_on_loop")
 
 
 @pytest.fixture(autouse=True)
 def a_process_of_its_own() -> Iterator[None]:
     yield
-    isolated(WAITS, POLICY, BESIDE.concurrency, BESIDE.timeout_s, None).close()
+    for target in (WAITS, WAITS_ON_LOOP):
+        isolated(target, POLICY, BESIDE.concurrency, BESIDE.timeout_s, None).close()
     isolated.cache_clear()
 
 
@@ -126,6 +137,22 @@ def test_one_that_goes_on_behind_the_death_of_another_is_known_by_its_own_messag
     (done,) = rows_of(tmp_path / "known", WAITS, [again(row)], host=BESIDE, limit_s=None)
     assert (done["verdict"], done["queue_offset"], done["attempt"]) == ("DEAD", 2, 2)
     assert [at for _, at in calls(tmp_path)].count(2) == 1
+
+
+@pytest.mark.parametrize("target", [WAITS, WAITS_ON_LOOP])
+def test_while_it_goes_on_its_process_says_nothing_that_nobody_reads(
+    tmp_path: Path, target: HandlerTarget
+) -> None:
+    """The pipe would be full some day, and the call stand."""
+    new = [sent(tmp_path, 0, slow=True), sent(tmp_path, 1)]
+    row, _ = rows_of(tmp_path / "known", target, new, host=BESIDE)
+    assert row["reason"] == GOES_ON.reason
+    pipe = isolated(target, POLICY, BESIDE.concurrency, BESIDE.timeout_s, None)._pipe  # noqa: SLF001
+    assert pipe is not None
+    while pipe.poll(2 * TICK_S):  # the last one may be on its way
+        pipe.recv()
+        threading.Event().wait(TICK_S)
+        assert not pipe.poll(2 * TICK_S)
 
 
 class Pool:
