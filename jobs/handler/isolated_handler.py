@@ -5,7 +5,8 @@ has too much in memory, and started again when it died.
 
 Invariants: a process that dies takes no message's verdict along: those whose calls were under way are called
 alone in a process of their own, so that only the message whose own call dies is blamed. So they are when a
-call is late and nothing else moves: one of them holds the interpreter, or the event loop. Each message is
+call is late and nothing else moves: one of them, or one that goes on behind its batch, holds the interpreter
+or the event loop. Each message is
 called at most once more for another's sake at each death.
 
 Processes: this one is Spark's worker; the child serves handler_process.py and ends with the worker.
@@ -103,6 +104,7 @@ class IsolatedHandler:
         self._looked_at = -LOOK_S
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection[Any, Any] | None = None
+        self._goes_on = False
 
     def call_batch(self, piece: pa.RecordBatch, traced: TracedBatch = NOT_TRACED) -> Call[Made]:
         """Calls a vectorised handler once; a process that dies or hangs is the call's failure."""
@@ -218,12 +220,15 @@ class IsolatedHandler:
                 elif said[0] == "ended":
                     del under_way[rows[said[1]]]
                     found[rows[said[1]]] = said[2], said[3], said[4]
+                    self._goes_on |= said[4] is not None and said[4].put_off
                 elif said[0] == "done":
                     return None, {}
         except HandlerProcessDied as died:
             now, at = self._clock(), time.time_ns() // 1_000
+            goes_on, self._goes_on = self._goes_on, False
             late = {row for row, (began, _) in under_way.items() if now - began > self._timeout_s}
-            if len(under_way) > 1 and now - moved > _STILL_S:
+            # One that goes on behind an earlier batch may be what holds them.
+            if (len(under_way) > 1 or goes_on) and now - moved > _STILL_S:
                 late = set()
             for row in late:
                 found[row] = under_way[row][1], at, timed_out(self._timeout_s)

@@ -155,6 +155,28 @@ def test_while_it_goes_on_its_process_says_nothing_that_nobody_reads(
         assert not pipe.poll(2 * TICK_S)
 
 
+async def holds_the_loop(delivered: DeliveredMessage) -> None:
+    """Takes as long as the message says, and where it says so the loop waits for ever then."""
+    order = delivered.json()
+    await asyncio.sleep(order.get("takes_s", 0))
+    if "holds" in order:
+        threading.Event().wait()
+
+
+def test_one_that_holds_the_loop_from_an_earlier_batch_takes_no_call_along(tmp_path: Path) -> None:
+    """A single call under way is not the one that holds it."""
+    target, short = HandlerTarget(f"{__name__}:holds_the_loop"), replace(BESIDE, timeout_s=3.0)
+    known, process = tmp_path / "known", isolated(target, POLICY, short.concurrency, short.timeout_s, None)
+    try:
+        first = [sent(tmp_path, 9), sent(tmp_path, 0, takes_s=2.5, holds=True)]
+        _, row = rows_of(known, target, first, host=short, limit_s=1.0)
+        assert row["reason"] == GOES_ON.reason
+        (innocent,) = rows_of(known, target, [sent(tmp_path, 1, takes_s=1.5)], host=short, limit_s=None)
+        assert (innocent["verdict"], innocent["reason"]) == ("ACK", None)
+    finally:
+        process.close()
+
+
 class Pool:
     """A handler whose slow call fails when it is closed under it."""
 
