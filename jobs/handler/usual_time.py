@@ -4,7 +4,7 @@ Owns the measure: the median of the calls of each batch, the last batches most. 
 middle of a call does not count, and neither do the few that take long by far.
 
 Invariants: while no call has ended, one takes long that takes as long as its batch may. What calls took that
-went on behind their batch is a guess, and forgotten with the first batch that says more.
+went on behind their batch is a guess, and counts for nothing where a call of a batch has ended.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class UsualTime:
             took_us: How long calls of the present batch took that have ended: what is usual there is.
             unknown_s: The answer where none has ended, here or in a batch before.
         """
-        before = self._guessed_s if self._usual_s is None else self._usual_s
-        known = [usual for usual in (before, _median_s(took_us)) if usual is not None]
+        known = [usual for usual in (self._usual_s, _median_s(took_us)) if usual is not None]
+        if not known and self._guessed_s is not None:
+            known = [self._guessed_s]
         return max(SHORTEST_LONG_S, _TIMES * max(known)) if known else unknown_s
 
 

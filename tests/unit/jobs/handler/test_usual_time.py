@@ -23,6 +23,7 @@ def test_what_one_took_behind_its_batch_counts_until_a_batch_says_more() -> None
     usual = UsualTime()
     usual.guess(40 * SECOND)
     assert usual.long_s(unknown_s=30.0) == 120.0
+    assert usual.long_s([10_000] * 28, unknown_s=30.0) == SHORTEST_LONG_S, "calls of this batch say more"
     usual.learn([10_000])
     assert usual.long_s(unknown_s=30.0) == SHORTEST_LONG_S
     usual.guess(600 * SECOND)
