@@ -143,6 +143,8 @@ def session(
 def _hush(context: SparkContext) -> None:
     """Keeps PySpark from printing a stack where the JVM has hung up: who runs a stream hears of it."""
     server: Any = context._accumulatorServer  # noqa: SLF001
+    if "handle_error" in vars(server):  # a session that was there already
+        return
     shown = server.handle_error
 
     def handle_error(*of_whom: object) -> None:

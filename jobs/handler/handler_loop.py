@@ -33,7 +33,7 @@ class HandlerLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._closes = False
+        self._is_closed = self._ends = False
         self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
         self._thread.start()
 
@@ -64,15 +64,19 @@ class HandlerLoop:
 
     def close(self) -> None:
         """Ends the loop; one that is held by a call ends with the process."""
-        if self._closes:
+        if self._is_closed:
             return
-        self._closes = True
-        self.call(self._loop.stop)
+        self._is_closed = True
+        self.call(self._end)
         self._thread.join(CANCEL_S)
+
+    def _end(self) -> None:
+        self._ends = True  # here, so that a handler that stops the loop at this moment ends nothing
+        self._loop.stop()
 
     def _run(self) -> None:
         try:
-            while not self._closes:
+            while not self._ends:
                 with suppress(SystemExit, KeyboardInterrupt):  # of a task that nobody awaits
                     self._loop.run_forever()
         except BaseException:  # noqa: BLE001 - a handler has broken it: who waits would wait for ever

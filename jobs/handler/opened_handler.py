@@ -75,10 +75,12 @@ class OpenedHandler:
     def close(self) -> None:
         """Closes what `open` opened; further calls do nothing."""
         instance, self._instance = self._instance, None
-        if instance is not None:
-            self._finish(getattr(instance, "close", None))
-        if self.loop is not None:
-            self.loop.close()
+        try:
+            if instance is not None:
+                self._finish(getattr(instance, "close", None))
+        finally:
+            if self.loop is not None:
+                self.loop.close()
 
     def _made(self, function: Callable[[], Any]) -> Any:
         """The instance, made where it is called: what it opens may be of one thread."""
@@ -96,17 +98,13 @@ class OpenedHandler:
         if self.loop is not None:
             self.loop.run(lambda: _finished(step))
         elif inspect.isawaitable(result := step()):
-            asyncio.run(_awaited(result))
+            asyncio.run(_finished(lambda: result))
 
 
 async def _finished(step: Callable[[], Any]) -> None:
     result = step()
     if inspect.isawaitable(result):
         await result
-
-
-async def _awaited(result: Any) -> None:
-    await result
 
 
 @cache

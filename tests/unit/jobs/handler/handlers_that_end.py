@@ -163,15 +163,13 @@ class ToldTwice(Opened):
         super().close()
 
 
-class OpenedOnLoop:
-    """Made, opened, called and closed on one event loop and its thread."""
+class _OnOneLoop:
+    """Made, called and closed on one event loop and its thread."""
+
+    closed = False
 
     def __init__(self) -> None:
         self.made_on = asyncio.get_running_loop(), threading.get_ident()
-
-    async def open(self) -> None:
-        """Refuses another loop."""
-        self._check()
 
     async def __call__(self, message: Any) -> None:
         """Refuses another loop."""
@@ -182,12 +180,23 @@ class OpenedOnLoop:
         assert (asyncio.get_running_loop(), threading.get_ident()) == self.made_on
 
 
-class PlainlyOpenedOnLoop(OpenedOnLoop):
-    """The same with plain functions for all but its calls."""
+class OpenedOnLoop(_OnOneLoop):
+    """The same with coroutines."""
 
-    closed = False
+    async def open(self) -> None:
+        """Refuses another loop."""
+        self._check()
 
-    def open(self) -> None:  # type: ignore[override]
+    async def close(self) -> None:
+        """Refuses another loop."""
+        self._check()
+        type(self).closed = True
+
+
+class PlainlyOpenedOnLoop(_OnOneLoop):
+    """The same with plain functions."""
+
+    def open(self) -> None:
         """Refuses another loop."""
         self._check()
 
@@ -195,6 +204,14 @@ class PlainlyOpenedOnLoop(OpenedOnLoop):
         """Refuses another loop."""
         self._check()
         type(self).closed = True
+
+
+class DoesNotClose(_OnOneLoop):
+    """Fails when it is closed."""
+
+    async def close(self) -> None:
+        """Raises."""
+        raise ConnectionError("no pool")
 
 
 class DoesNotOpen:

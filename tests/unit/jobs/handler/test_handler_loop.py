@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import subprocess
 import sys
 import threading
@@ -127,6 +126,27 @@ def test_what_still_runs_when_it_is_closed_is_cancelled_and_its_thread_ends() ->
     assert sorted(ended) == ["generator", "task"]
 
 
+def test_a_handler_that_stops_it_while_it_is_closed_leaves_nothing_running() -> None:
+    """Each of many times: the two may come in any order."""
+    for _ in range(50):
+        loop, kept = HandlerLoop(), list[asyncio.Task[None]]()
+
+        async def stops() -> None:
+            try:
+                while True:
+                    asyncio.get_running_loop().stop()
+                    await asyncio.sleep(0)
+            finally:
+                await asyncio.sleep(0)
+
+        async def begin(kept: list[asyncio.Task[None]] = kept) -> None:
+            kept.append(asyncio.create_task(stops()))
+
+        loop.run(begin)
+        loop.close()
+        assert kept[0].cancelled()
+
+
 def ended_by(program: str) -> subprocess.CompletedProcess[str]:
     said = "import asyncio, threading, time\nfrom jobs.handler.handler_loop import HandlerLoop, HeldLoop\n"
     command = [sys.executable, "-c", said + program]
@@ -176,7 +196,6 @@ def test_a_held_loop_is_asked_once_until_it_answers() -> None:
     assert len(loop.asked) == 2
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no such timer")
 def test_a_signal_may_close_it_while_somebody_waits_for_it() -> None:
     """Again and again: what waits holds no lock that the loop needs for its close."""
     ended = ended_by(

@@ -123,7 +123,14 @@ def test_the_loop_is_the_same_for_open_every_batch_and_close(name: str) -> None:
         for _ in range(2):
             assert invoke_here(handler, numbered(5), POLICY).verdict is None
         kind = type(handler.call)
-    assert getattr(kind, "closed", True)
+    assert getattr(kind, "closed", False)
+
+
+def test_one_that_does_not_close_leaves_no_thread() -> None:
+    handler, before = opened("DoesNotClose"), threading.active_count()
+    with pytest.raises(ConnectionError, match="no pool"):
+        handler.close()
+    assert threading.active_count() == before - 1
 
 
 def test_one_that_does_not_open_leaves_no_thread() -> None:
