@@ -10,8 +10,8 @@ frame_decisions.py  a function of DataFrames decides before
 learned_of_handler.py  what is known of the handler by then
 batch_range.py      what a batch covers; batch_parts.py first deliveries, and what comes again
 handled_messages.py  messages as a handler sees them; message_frame.py as a DataFrame
-outcomes.py         from messages to rows of `deliveries`; carried.py: what their verdicts send and write,
-                    addressing.py: the messages of it
+outcomes.py         from messages to rows of `deliveries`; outcome_rows.py: what a result means for its row,
+                    carried.py: what their verdicts send and write, addressing.py: the messages of it
 task_pieces.py      messages of a task that are handled at a time
 batch_report.py     what a batch came to; told_batches.py tells a broker of it for its metrics
 progress_report.py  how far a batch brought the group; offset_report.py tells the brokers

@@ -33,7 +33,7 @@ from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, RETRY
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from jobs.group.landed_rows import landed_among
-from jobs.group.outcomes import IN_COMPANY
+from jobs.group.outcome_rows import IN_COMPANY
 from jobs.handler.loader import LoadedHandler
 from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.handler import DeliveredMessage, Outgoing, Verdict

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.group.outcomes import IN_COMPANY, OutcomeTask
+from jobs.group.outcome_rows import IN_COMPANY
+from jobs.group.outcomes import OutcomeTask
 from jobs.redelivery.counted_attempts import attempt_counts
 from jobs.redelivery.original_position import LAST_ATTEMPT, original_positions
 from jobs.redelivery.retry_policy import RetryPolicy

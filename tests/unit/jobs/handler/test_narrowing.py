@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.group.outcomes import IN_COMPANY, OutcomeTask
+from jobs.group.outcome_rows import IN_COMPANY
+from jobs.group.outcomes import OutcomeTask
 from jobs.handler.loader import LoadedHandler
 from jobs.handler.narrowing import RETRY_CHUNK_ROWS, failures_allowed
 from jobs.redelivery.retry_policy import RetryPolicy
