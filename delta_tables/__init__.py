@@ -4,6 +4,8 @@
                           deliveries.py, dead_letters.py, consumer_offsets.py, data_losses.py, messages.py,
                           replays.py, sent_messages.py, refused_sends.py, discarded_sends.py,
                           skipped_messages.py, truncated_ranges.py, written_rows.py
+    check.py              what holds for each row of one
+    task_rows.py          rows that Spark's tasks make, before they are made
     user_tables/          users' own tables, which rows of verdicts are appended to
     ledger/               where the tables are: a directory or a catalog's schema, which `ledger_at` finds
                           by what a user wrote

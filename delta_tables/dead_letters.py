@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from delta_tables.check import AtLeast, Check
 from delta_tables.table import POSITION_CHECK, STRING_MAP, STRINGS, TIMESTAMP, Table, columns
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ DEAD_LETTERS = Table(
     name="dead_letters",
     comment="One row per message a group has given up",
     key=("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempts"),
-    checks=(POSITION_CHECK, ("attempts", "attempts >= 1")),
+    checks=(POSITION_CHECK, Check("attempts", (AtLeast("attempts", 1),))),
     skipping=("consumer_group", "topic", "queue_id", "queue_offset", "message_id", "last_attempt_at"),
     columns=columns(
         [

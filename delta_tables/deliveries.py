@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from delta_tables.check import AtLeast, Check, OneOf
 from delta_tables.table import (
     OUTBOX,
     POSITION_CHECK,
@@ -44,8 +45,8 @@ DELIVERIES = Table(
     key=DELIVERY_KEY,
     checks=(
         POSITION_CHECK,
-        ("attempt", "attempt >= 1"),
-        ("verdict", f"verdict IN ('{ACK}', '{RETRY}', '{DEAD}', '{DROPPED}', '{PARKED}')"),
+        Check("attempt", (AtLeast("attempt", 1),)),
+        Check("verdict", (OneOf("verdict", (ACK, RETRY, DEAD, DROPPED, PARKED)),)),
     ),
     skipping=(
         "consumer_group",

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from delta_tables.ledger.conflicts import is_lost_commit
+from delta_tables.ledger.file_append import takes_files
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import select
 from delta_tables.table import Table
+from delta_tables.task_rows import TaskRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,6 +120,32 @@ def append_arrow_once(
         return append_once(spark.createDataFrame(rows), ledger, table, app_id=app_id, version=version)
 
     return ledger.append_arrow(rows, table, app_id=app_id, version=version)
+
+
+def append_rows_once(
+    rows: pa.Table | TaskRows,
+    ledger: LedgerLocation,
+    table: Table,
+    *,
+    app_id: str,
+    version: int,
+    spark: SparkSession,
+) -> bool:
+    """Appends rows that the driver has, or that tasks make, as (app_id, version).
+
+    On a path without Spark's way to write, which works out the table's whole state for each append that
+    carries a version: tasks write the table's files. What they make is made once, see `append_once`.
+
+    Returns:
+        Whether the rows are in by this call; False when the table had this version, or a later one.
+    """
+    if isinstance(rows, pa.Table):
+        return append_arrow_once(rows, ledger, table, app_id=app_id, version=version, spark=spark)
+    if isinstance(ledger, PathLedger):
+        delta = ledger.open(table)
+        if takes_files(delta, table):
+            return ledger.append_tasks(rows, table, delta, app_id=app_id, version=version)
+    return append_once(rows.frame(), ledger, table, app_id=app_id, version=version, has_effects=True)
 
 
 def note_version(

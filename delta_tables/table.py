@@ -14,6 +14,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from delta_tables.check import AtLeast, Check
+
 TIMESTAMP = pa.timestamp("us", "UTC")
 STRINGS = pa.list_(pa.string())
 STRING_MAP = pa.map_(pa.string(), pa.string())
@@ -85,7 +87,7 @@ def spark_text(text: str) -> str:
     return f"'{escaped}'"
 
 
-POSITION_CHECK = ("position", "queue_id >= 0 AND queue_offset >= 0")
+POSITION_CHECK = Check("position", (AtLeast("queue_id", 0), AtLeast("queue_offset", 0)))
 KEPT_DAYS = 31
 """How long a table's log and the files that were replaced are there for streams over it: a group that is
 paused for a month goes on where it was."""
@@ -104,7 +106,7 @@ class Table:
             Keeping them for every column costs more than writing the columns.
         kept_hours: how long its log and the files that were replaced stay.
         version: of its columns (ledger/schema_version.py): major, minor.
-        checks: names and conditions that hold for every row, null for none, in the SQL of both engines.
+        checks: what holds for every row.
     """
 
     name: str
@@ -114,7 +116,7 @@ class Table:
     skipping: tuple[str, ...]
     kept_hours: int = KEPT_DAYS * 24
     version: tuple[int, int] = (1, 0)
-    checks: tuple[tuple[str, str], ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
@@ -129,7 +131,7 @@ class Table:
     @cached_property
     def constraints(self) -> dict[str, str]:
         """The properties by which Delta refuses a row that a check does not hold for."""
-        return {f"delta.constraints.{name}": condition for name, condition in self.checks}
+        return {f"delta.constraints.{check.name}": check.sql for check in self.checks}
 
     @cached_property
     def ddl(self) -> str:

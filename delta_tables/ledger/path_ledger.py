@@ -11,16 +11,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_tables.ledger.compaction import FILE_SIZES, FileSize, compact
+from delta_tables.ledger.data_files import DATA_FILE_DDL, DataFile, FileTask
+from delta_tables.ledger.file_append import commit_files, takes_files
 from delta_tables.ledger.location import AUTO_COMPACT, FILE_RETENTION, LedgerLocation, interval
 from delta_tables.ledger.spans import Span, quoted, within_sql
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.messages import MESSAGES
 from delta_tables.table import KEPT_DAYS, Column, Table
+from delta_tables.task_rows import TaskRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,6 +146,44 @@ class PathLedger(LedgerLocation):
                 )
             except CommitFailedError:  # another version of the application's came since the look at them
                 if not tries_left:
+                    raise
+            else:
+                self._keep_files_few(table, delta)
+                return True
+        raise AssertionError("the last try returns or raises")
+
+    def append_tasks(
+        self, rows: TaskRows, table: Table, delta: DeltaTable, *, app_id: str, version: int
+    ) -> bool:
+        """Appends what tasks make, in files that they write, as Delta's transaction (app_id, version).
+
+        Args:
+            rows: the rows; not made where the table knows the version already, else once.
+            table: the table.
+            delta: the table as it was when it was found to take files.
+            app_id: Delta's application id.
+            version: its version.
+
+        Returns:
+            Whether the rows were appended; False when the table knew this version, or a later one.
+
+        Raises:
+            CommitFailedError: the table was changed while the rows were made, and does not take their files.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        if _knows(delta, app_id, version):
+            return False
+        write = partial(FileTask, self.path(table), tuple(rows.columns), table.skipping, table.checks)
+        files = [DataFile(*row) for row in rows.through(write, DATA_FILE_DDL).collect()]
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                commit_files(delta, files, app_id, version)
+            except CommitFailedError:
+                delta = self.open(table)
+                if _knows(delta, app_id, version):
+                    return False
+                if not tries_left or not takes_files(delta, table):
                     raise
             else:
                 self._keep_files_few(table, delta)

@@ -20,12 +20,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from delta_tables.deliveries import DELIVERIES
 from jobs.frames.decided_verdicts import DecidedVerdicts
 from jobs.frames.frame_handler import FrameHandler
-from jobs.group.batch_parts import BatchPart, frame_of, parts_of
+from jobs.group.batch_parts import BatchPart, PartRows, parts_of
 from jobs.group.batch_size import Handled, HandlingTime
 from jobs.group.frame_decisions import FrameDecisions
 from jobs.group.learned_of_handler import LearnedOfHandler
@@ -147,18 +148,17 @@ class BatchOutcomes:
             handler = settings.handler
         handle = self._rules.task(batch, handler, quarantine.host, time_taken, lane_rules, skips)
         blamed = quarantine.parted(query_id, batch_id)
+        # Null in every row, in nine columns of a file and in three.
+        wanted = {"outbox": bool(settings.send_to), "table_rows": bool(settings.write_to)}
+        columns = [name for name in DELIVERIES.column_names if wanted.get(name, True)]
+        outcomes: PartRows | pa.Table
         if blamed is None:
-            outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
+            outcomes = PartRows(self._spark, parts, handle, columns)
         else:
             note = partial(quarantine.part, query_id, batch_id)
             parted = PartedBatch(self._spark, handle, blamed, note, lambda: self._gate.is_given_up)
-            outcomes = parted.outcomes(parts)
-        # Null in every row, in nine columns of a file and in three.
-        if not settings.send_to:
-            outcomes = outcomes.drop("outbox")
-        if not settings.write_to:
-            outcomes = outcomes.drop("table_rows")
-        self._commit.append(outcomes, batch, has_effects=blamed is None)
+            outcomes = parted.outcomes(parts).select(columns)
+        self._commit.append(outcomes, batch)
         self._learned.learn(time_taken.total)
         if self._skips is not None:
             self._skips.committed(time_taken.total.skipped)

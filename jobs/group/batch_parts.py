@@ -7,15 +7,16 @@ Invariants: the parts are disjoint; together they have each message of the batch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
+from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.location import LedgerLocation
+from delta_tables.task_rows import ArrowFunction
 from jobs.group.known_attempts import WithoutKnown, known_attempts
-from jobs.group.map_arrow import ArrowFunction
 from jobs.group.retry_shares import RetryShares
 from jobs.group.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, tasks_for
 from store_native.names import retry_topic
@@ -71,9 +72,44 @@ def parts_of(
     return parts
 
 
+@dataclass(frozen=True)
+class PartRows:
+    """Rows of `deliveries` that tasks make of the messages of a batch's parts; a `TaskRows`.
+
+    Attributes:
+        spark: the session.
+        parts: the messages.
+        handle: makes rows of messages.
+        columns: those that are kept of them.
+    """
+
+    spark: SparkSession
+    parts: Sequence[BatchPart]
+    handle: ArrowFunction
+    columns: Sequence[str]
+
+    def frame(self) -> DataFrame:
+        """The rows as a frame."""
+        return frame_of(self.spark, self.parts, self.handle, DELIVERIES.ddl).select(*self.columns)
+
+    def through(self, task: Callable[[ArrowFunction], ArrowFunction], ddl: str) -> DataFrame:
+        """A frame of what is made of the rows where they are made."""
+
+        def made(part: BatchPart) -> ArrowFunction:
+            return task(ReadAndHandleTask(part.read, self.handle))
+
+        return _union(self.spark, self.parts, made, ddl)
+
+
 def frame_of(
     spark: SparkSession, parts: Sequence[BatchPart], handle: ArrowFunction, schema: str
 ) -> DataFrame:
     """A frame of what is made of all parts' messages, where they are read."""
-    frames = [per_bin(spark, part.tasks, ReadAndHandleTask(part.read, handle), schema) for part in parts]
+    return _union(spark, parts, lambda part: ReadAndHandleTask(part.read, handle), schema)
+
+
+def _union(
+    spark: SparkSession, parts: Sequence[BatchPart], made: Callable[[BatchPart], ArrowFunction], schema: str
+) -> DataFrame:
+    frames = [per_bin(spark, part.tasks, made(part), schema) for part in parts]
     return reduce(lambda one, other: one.unionAll(other), frames)

@@ -14,16 +14,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from delta_tables.idempotent import append_once, note_version
+from delta_tables.idempotent import append_once, append_rows_once, note_version
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.table import Table
+from delta_tables.task_rows import TaskRows
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
 from store_native.errors import from_code
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
@@ -92,35 +95,40 @@ class GroupFence:
         """A few rows of the table as a frame."""
         return self._spark.createDataFrame(rows, self._table.ddl)
 
-    def append(self, rows: DataFrame, batch_id: int, *, has_effects: bool = False) -> None:
+    def append(self, rows: DataFrame, batch_id: int) -> None:
         """Appends a batch's rows.
 
         Args:
             rows: the rows.
             batch_id: the batch; where one has several appends, a number that grows with each of the driver's.
-            has_effects: see `append_once`.
 
         Raises:
             LakeMQError: LEASE_CONFLICT when another driver has taken the fence; nothing was appended.
         """
+        self._append(batch_id, partial(append_once, rows))
+
+    def append_outcomes(self, rows: pa.Table | TaskRows, batch_id: int) -> None:
+        """Appends what a batch's tasks make, or the driver has.
+
+        Args:
+            rows: the rows.
+            batch_id: the batch.
+
+        Raises:
+            LakeMQError: As `append`.
+        """
+        self._append(batch_id, partial(append_rows_once, rows, spark=self._spark))
+
+    def _append(self, batch_id: int, append: Callable[..., bool]) -> None:
         assert self._epoch is not None, "the fence was not taken"
-        if not self._commit(rows, self._epoch << _BATCH_BITS | (batch_id + 1), has_effects):
+        version = self._epoch << _BATCH_BITS | (batch_id + 1)
+        if not append(self._ledger, self._table, app_id=self._application, version=version):
             raise from_code(
                 "LEASE_CONFLICT",
                 f"{self._table.name} did not take batch {batch_id} of group {self._group}: another job "
                 "drives the group since, and has handled or will handle its messages",
                 group=self._group,
             )
-
-    def _commit(self, rows: DataFrame, version: int, has_effects: bool = False) -> bool:
-        return append_once(
-            rows,
-            self._ledger,
-            self._table,
-            app_id=self._application,
-            version=version,
-            has_effects=has_effects,
-        )
 
 
 def application(group: str) -> str:

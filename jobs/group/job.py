@@ -145,7 +145,7 @@ class GroupJob:
             self._spark,
             OutcomeRules(settings, policy, may_carry, LongCalls.of_group(spark, settings), clock),
             gate,
-            OutcomeCommit(settings.ledger, lease, self._fence, before_ledger_commit),
+            OutcomeCommit(self._spark, settings.ledger, lease, self._fence, before_ledger_commit),
             self._learned,
             lanes=self._lanes,
             frames=frames,

@@ -7,15 +7,13 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
-ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+from delta_tables.task_rows import ArrowFunction
 
 
 def map_in_arrow(rows: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:

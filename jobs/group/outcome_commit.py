@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.idempotent import append_once
+from delta_tables.idempotent import append_rows_once
 from delta_tables.ledger.location import LedgerLocation
+from delta_tables.task_rows import TaskRows
 from jobs.group.fence import GroupFence
 from jobs.group.named_batch import NamedBatch
 from lakemq.client.group_lease import GroupLease
@@ -26,6 +28,7 @@ class OutcomeCommit:
     """Appends one group's outcomes, a batch at a time.
 
     Args:
+        spark: the session of their frames.
         ledger: where they go.
         lease: the broker's lease on the group; None in broadcast mode.
         fence: takes the rows of the newest lease only; None in broadcast mode.
@@ -34,23 +37,24 @@ class OutcomeCommit:
 
     def __init__(
         self,
+        spark: SparkSession,
         ledger: LedgerLocation,
         lease: GroupLease | GroupLeases | None,
         fence: GroupFence | None,
         before: Callable[[int], None],
     ) -> None:
+        self._spark = spark
         self._ledger = ledger
         self._lease = lease
         self._fence = fence
         self._before = before
 
-    def append(self, outcomes: DataFrame, batch: NamedBatch, *, has_effects: bool) -> None:
+    def append(self, outcomes: pa.Table | TaskRows, batch: NamedBatch) -> None:
         """Appends the outcomes of a batch, all or none.
 
         Args:
-            outcomes: rows of `deliveries`.
+            outcomes: rows of `deliveries`; tasks that make them call the handler, once.
             batch: whose they are.
-            has_effects: evaluating them calls the handler.
 
         Raises:
             LakeMQError: LEASE_CONFLICT, another driver has the group.
@@ -59,7 +63,8 @@ class OutcomeCommit:
             self._lease.check()
         self._before(batch.batch_id)
         if self._fence is not None:
-            self._fence.append(outcomes, batch.batch_id, has_effects=has_effects)
+            self._fence.append_outcomes(outcomes, batch.batch_id)
         else:
+            where = (self._ledger, DELIVERIES)
             app_id, version = batch.application, batch.batch_id
-            append_once(outcomes, self._ledger, DELIVERIES, app_id=app_id, version=version, has_effects=True)
+            append_rows_once(outcomes, *where, app_id=app_id, version=version, spark=self._spark)

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import AccumulatorParam
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from delta_tables.deliveries import DELIVERIES, PARKED, RETRY
+from delta_tables.task_rows import ArrowFunction
 from jobs.group.batch_parts import BatchPart
 from jobs.group.handled_messages import without_repeats
 from jobs.group.known_attempts import Attempt
-from jobs.group.map_arrow import ArrowFunction, map_in_arrow
+from jobs.group.map_arrow import map_in_arrow
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.slice_tasks import per_bin
 from jobs.group.task_attempt import of_this_task
@@ -126,16 +127,14 @@ class PartedBatch:
         self._blame = blame
         self._is_given_up = is_given_up
 
-    def outcomes(self, parts: Sequence[BatchPart]) -> DataFrame:
-        """Handles all messages of the batch's parts; their outcome rows are on the driver."""
+    def outcomes(self, parts: Sequence[BatchPart]) -> pa.Table:
+        """Handles all messages of the batch's parts; returns their rows of `deliveries`."""
         made: list[pa.Table] = []
         for part in parts:
             for number, messages in self._roll_call(part).items():
                 made += self._handled(part, number, messages)
-        made = [rows for rows in made if rows.num_rows]
-        if not made:
-            return self._spark.createDataFrame([], DELIVERIES.ddl)
-        return self._spark.createDataFrame(pa.concat_tables(made))
+        nothing = DELIVERIES.arrow_schema.empty_table()
+        return pa.concat_tables([nothing, *(rows.cast(nothing.schema) for rows in made if rows.num_rows)])
 
     def _roll_call(self, part: BatchPart) -> dict[int, list[Attempt]]:
         task = RollCall(part.read, self._handle.group)

@@ -17,8 +17,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from delta_tables.task_rows import ArrowFunction
 from jobs.group.given_again import NO_OTHER_NAMES, LedgerNames
-from jobs.group.map_arrow import ArrowFunction, map_in_arrow
+from jobs.group.map_arrow import map_in_arrow
 from jobs.settings import ConsumeSettings
 from lakemq.client.endpoint import chosen_ca_file
 from store_native.names import retry_topic

@@ -27,20 +27,27 @@ LIBRARY = Path(__file__).parents[1] / "support" / "halting_disk.c"
 
 
 class Point(NamedTuple):
-    """Before or after the first file of a program whose path matches."""
+    """Before or after a file of a program whose path matches, the first unless another number is given."""
 
     program: str
     side: str
     pattern: str
+    number: int = 1
+
+
+BEHIND_THE_FENCE = 2
+"""The first commit of a run to the table sets the fence, the next one has the outcomes."""
 
 
 POINTS = {
     "planned": Point("python", "before", "*/group/*plan*"),
     "during the offset log": Point("java", "before", "*/group/offsets/[0-9]*"),
-    "before anything is written": Point("java", "before", "*/deliveries/*.parquet"),
-    "files written": Point("java", "before", "*/deliveries/_delta_log/*.json"),
-    "outcomes committed": Point("java", "after", "*/deliveries/_delta_log/*.json"),
-    "during a Delta checkpoint": Point("java", "before", "*/deliveries/_delta_log/*.checkpoint*.parquet"),
+    "before anything is written": Point("python", "before", "*/deliveries/*.parquet"),
+    "files written": Point("python", "before", "*/deliveries/_delta_log/*.json", BEHIND_THE_FENCE),
+    "outcomes committed": Point("python", "after", "*/deliveries/_delta_log/*.json", BEHIND_THE_FENCE),
+    "during a Delta checkpoint": Point(
+        "python", "before", "*/deliveries/_delta_log/*.checkpoint*.parquet", BEHIND_THE_FENCE
+    ),
     "offsets committed": Point("python", "after", "*/consumer_offsets/_delta_log/*.json"),
     "before Spark's commit": Point("java", "before", "*/group/commits/[0-9]*"),
     "after Spark's commit": Point("java", "after", "*/group/commits/[0-9]*"),
@@ -57,14 +64,14 @@ def test_a_driver_killed_at_any_file_of_a_batch_leaves_one_row_per_attempt(
     for number in range(ROUNDS):
         for name, point in POINTS.items():
             group.post(BATCH)
-            halt = f"{fifo} {point.program} {point.side} 1 {point.pattern}"
+            halt = f"{fifo} {point.program} {point.side} {point.number} {point.pattern}"
             preloaded = {"LD_PRELOAD": str(library), "LAKEMQ_TEST_HALT": halt}
             with ConsumerProcess(tmp_path, *group.arguments, halts=True, environment=preloaded) as consumer:
                 consumer.halted_at()
                 consumer.kill()
             print(f"round {number}: killed {name}", flush=True)
-            if group.posted == BATCH:  # the tables are made
+            if group.posted == BATCH:  # the tables are made: each commit makes a checkpoint from here on
                 deliveries = DeltaTable(str(tmp_path / "ledger" / "deliveries"))
-                deliveries.alter.set_table_properties({"delta.checkpointInterval": "2"})
+                deliveries.alter.set_table_properties({"delta.checkpointInterval": "1"})
     consume(group.settings, lambda: spark)
     group.check()

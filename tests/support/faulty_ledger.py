@@ -14,9 +14,11 @@ from delta_tables.ledger.catalog_ledger import CatalogLedger
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.table import Table
+from delta_tables.task_rows import TaskRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrameWriter
 
 When = Literal["before", "after"]
@@ -76,6 +78,14 @@ class FaultyPathLedger(PathLedger):
         """As any ledger, or fails."""
         with self.faults.around(table, lambda: _evaluate(writer)):
             super().append(writer, table)
+
+    def append_tasks(
+        self, rows: TaskRows, table: Table, delta: DeltaTable, *, app_id: str, version: int
+    ) -> bool:
+        """As any ledger, or fails."""
+        with self.faults.around(table, lambda: _evaluate(rows.frame().write)):
+            return super().append_tasks(rows, table, delta, app_id=app_id, version=version)
+        raise AssertionError("the ledger returns or fails")
 
     def append_arrow(self, rows: pa.Table, table: Table, *, app_id: str, version: int) -> bool:
         """As any ledger, or fails."""

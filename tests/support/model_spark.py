@@ -108,11 +108,11 @@ class ModelFrame:
     def unionAll(self, other: ModelFrame) -> ModelFrame:
         return ModelFrame(self.sparkSession, [*self.partitions, *other.partitions])
 
-    def drop(self, name: str) -> ModelFrame:
-        def without(batches: Batches) -> Iterator[pa.RecordBatch]:
-            return (batch.drop_columns([name]) for batch in batches())
+    def select(self, *names: str) -> ModelFrame:
+        def selected(batches: Batches) -> Iterator[pa.RecordBatch]:
+            return (batch.select(names) for batch in batches())
 
-        return ModelFrame(self.sparkSession, [partial(without, each) for each in self.partitions])
+        return ModelFrame(self.sparkSession, [partial(selected, each) for each in self.partitions])
 
     @property
     def write(self) -> _Writer:

@@ -26,15 +26,16 @@ class Fence:
     def __init__(self) -> None:
         self.appended: list[int] = []
 
-    def append(self, outcomes: Any, batch_id: int, *, has_effects: bool) -> None:
+    def append_outcomes(self, outcomes: Any, batch_id: int) -> None:
         self.appended.append(batch_id)
 
 
 def test_a_driver_that_has_lost_the_group_does_not_even_call_the_handler(tmp_path: Path) -> None:
     fence, begun = Fence(), list[int]()
+    anyone: Any = None
     commit = OutcomeCommit(
-        ledger_at(str(tmp_path)), cast("Any", LostLease()), cast("Any", fence), begun.append
+        anyone, ledger_at(str(tmp_path)), cast("Any", LostLease()), cast("Any", fence), begun.append
     )
     with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
-        commit.append(cast("Any", None), NamedBatch("g", "q", 3), has_effects=True)
+        commit.append(cast("Any", None), NamedBatch("g", "q", 3))
     assert (begun, fence.appended) == ([], [])
