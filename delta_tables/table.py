@@ -123,6 +123,10 @@ class Table:
         """The columns as an Arrow schema."""
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
+    def arrow_schema_of(self, names: Iterable[str]) -> pa.Schema:
+        """Some of the columns as an Arrow schema."""
+        return pa.schema([self.arrow_schema.field(name) for name in names])
+
     @cached_property
     def described_schema(self) -> pa.Schema:
         """The columns as Delta keeps them, with their comments."""

@@ -65,15 +65,15 @@ class FileTask:
 
     Attributes:
         directory: the table's.
-        columns: the columns that are written, in order; the others are null for who reads the table.
+        schema: the columns that are written, in order; the others are null for who reads the table.
         skipping: those of them whose smallest and largest value the statistics have.
         checks: what holds for each row.
-        rows: makes the rows, of which each has at least the columns.
+        rows: makes the rows, of which each has at least the schema's columns.
         row_group_bytes: rows of so many bytes are written together, as Arrow counts them.
     """
 
     directory: Path
-    columns: Sequence[str]
+    schema: pa.Schema
     skipping: Sequence[str]
     checks: Sequence[Check]
     rows: ArrowFunction
@@ -85,15 +85,19 @@ class FileTask:
         Raises:
             OSError: the file cannot be written; what there is of it is deleted.
             LakeMQError: SYSTEM_ERROR, a check does not hold.
+            ArrowInvalid: a value is not of its column's type.
         """
         written: DataFile | None = None
         path = self.directory / f"part-{uuid.uuid4()}.snappy.parquet"
         file = _OpenFile(path, self.skipping, self.row_group_bytes)
         try:
             for batch in self.rows(batches):
+                rows = batch.select(self.schema.names)
+                if not rows.schema.equals(self.schema, check_metadata=True):
+                    rows = rows.cast(self.schema)
                 for check in self.checks:
-                    check.ensure(batch)
-                file.add(batch.select(self.columns))
+                    check.ensure(rows)
+                file.add(rows)
             written = file.close()
         finally:
             if written is None:

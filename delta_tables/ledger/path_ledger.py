@@ -174,7 +174,8 @@ class PathLedger(LedgerLocation):
 
         if _knows(delta, app_id, version):
             return False
-        write = partial(FileTask, self.path(table), tuple(rows.columns), table.skipping, table.checks)
+        schema = table.arrow_schema_of(rows.columns)
+        write = partial(FileTask, self.path(table), schema, table.skipping, table.checks)
         files = [DataFile(*row) for row in rows.through(write, DATA_FILE_DDL).collect()]
         for tries_left in reversed(range(_TRIES)):
             try:

@@ -22,6 +22,7 @@ from delta_tables.table import TIMESTAMP
 from store_native.errors import LakeMQError
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("at", TIMESTAMP), ("left_out", pa.int32())])
+WRITTEN = pa.schema([field for field in SCHEMA if field.name != "left_out"])
 SKIPPING = ("n", "text", "at")
 CHECK = Check("positive", (AtLeast("n", 0),))
 NUMBERS = [pa.RecordBatch.from_pydict({"id": [0]})]
@@ -45,7 +46,7 @@ def task(directory: Path, *batches: pa.RecordBatch | Exception, **options: Any) 
                 raise each
             yield each
 
-    return FileTask(directory, ("n", "text", "at"), SKIPPING, (CHECK,), rows, **options)
+    return FileTask(directory, WRITTEN, SKIPPING, (CHECK,), rows, **options)
 
 
 def written(made: FileTask) -> list[DataFile]:
@@ -72,6 +73,25 @@ def test_a_tasks_batches_are_one_file_of_the_chosen_columns(tmp_path: Path) -> N
         "maxValues": {"n": 3, "text": "c", "at": "2026-11-29T12:00:00.000005Z"},
         "nullCount": {"n": 0, "text": 1, "at": 1},
     }
+
+
+def test_a_column_of_another_type_is_written_as_the_tables(tmp_path: Path) -> None:
+    other = pa.schema(
+        [
+            ("at", pa.timestamp("ms", "UTC")),
+            ("n", pa.int32()),
+            ("text", pa.large_string()),
+            ("more", pa.int8()),
+        ]
+    )
+    row = {"n": 7, "text": "b", "at": at(5_000), "more": 1}
+    (file,) = written(task(tmp_path, pa.RecordBatch.from_pylist([row], schema=other), batch((1, "a", None))))
+    found = pq.read_table(tmp_path / file.path)
+    assert found.schema == WRITTEN
+    assert found.column("n").to_pylist() == [7, 1]
+    with pytest.raises(pa.ArrowInvalid):
+        written(task(tmp_path, pa.RecordBatch.from_pydict({"n": ["x"], "text": ["a"], "at": [None]})))
+    assert [*tmp_path.iterdir()] == [tmp_path / file.path]
 
 
 def test_two_tasks_have_files_of_different_names(tmp_path: Path) -> None:
@@ -117,7 +137,7 @@ def test_a_task_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
         assert len(list(tmp_path.iterdir())) == 1
         raise GeneratorExit
 
-    made = FileTask(tmp_path, ("n",), ("n",), (), rows, row_group_bytes=1)
+    made = FileTask(tmp_path, pa.schema([SCHEMA.field("n")]), ("n",), (), rows, row_group_bytes=1)
     with pytest.raises(GeneratorExit):
         under_way.extend(made(iter(NUMBERS)))
     assert list(tmp_path.iterdir()) == []
