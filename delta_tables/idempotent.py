@@ -139,12 +139,14 @@ def append_rows_once(
     Returns:
         Whether the rows are in by this call; False when the table had this version, or a later one.
     """
-    if isinstance(rows, pa.Table):
-        return append_arrow_once(rows, ledger, table, app_id=app_id, version=version, spark=spark)
     if isinstance(ledger, PathLedger):
         delta = ledger.open(table)
         if takes_files(delta, table):
+            if isinstance(rows, pa.Table):
+                return ledger.append_arrow(rows, table, app_id=app_id, version=version)
             return ledger.append_tasks(rows, table, delta, app_id=app_id, version=version)
+    if isinstance(rows, pa.Table):
+        return append_once(spark.createDataFrame(rows), ledger, table, app_id=app_id, version=version)
     return append_once(rows.frame(), ledger, table, app_id=app_id, version=version, has_effects=True)
 
 

@@ -187,7 +187,7 @@ class PathLedger(LedgerLocation):
                 if not tries_left or not takes_files(delta, table):
                     raise
             else:
-                self._keep_files_few(table, delta)
+                self._keep_files_few(table)
                 return True
         raise AssertionError("the last try returns or raises")
 

@@ -23,6 +23,13 @@ from tests.support.ledger_rows import delivery
 Change = Callable[[DeltaTable], Any]
 
 
+class NoSpark:
+    """A session that is not to be asked."""
+
+    def createDataFrame(self, rows: Any) -> Any:
+        raise NotImplementedError
+
+
 class TaskRowsHere:
     """Rows that two tasks make in this process; `meanwhile` is called once they are made."""
 
@@ -67,9 +74,13 @@ def ledger(tmp_path: Path) -> PathLedger:
 
 
 def append(ledger: PathLedger, rows: TaskRowsHere | pa.Table, version: int = 1) -> bool:
-    nobody = cast("Any", None)
     return append_rows_once(
-        cast("Any", rows), ledger, DELIVERIES, app_id="lakemq/g", version=version, spark=nobody
+        cast("Any", rows),
+        ledger,
+        DELIVERIES,
+        app_id="lakemq/g",
+        version=version,
+        spark=cast("Any", NoSpark()),
     )
 
 
@@ -256,6 +267,8 @@ def test_a_table_that_asks_for_more_than_this_versions_rows_is_sparks_to_write(
     with pytest.raises(NotImplementedError):
         append(there, rows)
     assert rows.framed
+    with pytest.raises(NotImplementedError):
+        append(there, pa.Table.from_pylist([delivery(0)], schema=DELIVERIES.arrow_schema))
 
 
 def _without_checks(path: str) -> None:
