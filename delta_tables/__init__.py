@@ -15,7 +15,8 @@
     ledger_query.py       queries with the engine that is nearer
     opened_ledger.py      a ledger for an operator: queried by ledger_reader.py without a JVM, or by
                           spark_reader.py; read_statement.py says what both take, query_errors.py what is
-                          wrong with a statement, sql_literal.py writes texts
+                          wrong with a statement, engine_text.py its errors in one line, sql_literal.py
+                          writes texts
     group_status.py       how a group fares now; known_groups.py: which groups there are;
                           handled_behind.py: what a group has handled from a position on
     maintenance.py        compaction, clean-up, retention; kept_rows.py: what stays however old it is;

@@ -155,10 +155,12 @@ def note_version(
 ) -> bool:
     """Notes (app_id, version) in a commit without rows; on a path without Spark, whose first takes seconds.
 
+    A table on a path that is Spark's to write (`takes_files`) may be none that `deltalake` can.
+
     Returns:
         Whether it was noted by this call; False when the table had this version, or a later one.
     """
-    if isinstance(ledger, PathLedger):
+    if isinstance(ledger, PathLedger) and takes_files(ledger.open(table), table):
         return ledger.note_version(table, app_id=app_id, version=version)
     nothing = spark.createDataFrame([], table.ddl)
     return append_once(nothing, ledger, table, app_id=app_id, version=version)

@@ -69,8 +69,11 @@ class SparkGroup:
         """The settings of a run.
 
         Raises:
-            InvalidRequest: An option is wrong.
+            InvalidRequest: An option is wrong, or what it is given is no function.
         """
+        if not callable(function):
+            text = f"run takes a function of a DataFrame, not {function!r}: handlers are lakemq consume's"
+            raise from_code("ARGUMENT_ILLEGAL", text)
         name = getattr(function, "__qualname__", type(function).__name__)
         return consume_settings(self._args, FrameHandler(name, function))
 

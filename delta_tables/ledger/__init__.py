@@ -3,6 +3,7 @@
     location.py        what it is to readers and writers
     path_ledger.py     in a directory; writer_lock.py keeps it to one writing process
     data_files.py      files that tasks write; file_append.py: which tables take them, and their commit
+    log_checkpoint.py  when the log of a table gets a checkpoint
     compaction.py      the small files of its tables are put together while a job appends
     catalog_ledger.py  in a catalog's schema
     conflicts.py       commits that lost to another one

@@ -31,11 +31,12 @@ ROW_GROUP_BYTES = 32 << 20
 MOST_TEXT_BYTES = 256
 """A column with a longer text among its smallest and largest has neither in a file's statistics."""
 
-DATA_FILE_DDL = "path STRING, size_bytes BIGINT, modified_ms BIGINT, statistics STRING"
+DATA_FILE_DDL = "path STRING, rows BIGINT, size_bytes BIGINT, modified_ms BIGINT, statistics STRING"
 """The columns of `DataFile` in Spark's words."""
 _SCHEMA = pa.schema(
     [
         ("path", pa.string()),
+        ("rows", pa.int64()),
         ("size_bytes", pa.int64()),
         ("modified_ms", pa.int64()),
         ("statistics", pa.string()),
@@ -48,12 +49,14 @@ class DataFile(NamedTuple):
 
     Attributes:
         path: from the table's directory.
+        rows: how many it has.
         size_bytes: its size.
         modified_ms: when it was written, milliseconds since 1970.
         statistics: JSON as Delta's log has it: `numRecords`, `minValues`, `maxValues`, `nullCount`.
     """
 
     path: str
+    rows: int
     size_bytes: int
     modified_ms: int
     statistics: str
@@ -137,14 +140,16 @@ class _OpenFile:
             self._writer.close()
             there = self._path.stat()
         modified_ms = there.st_mtime_ns // 1_000_000
-        return DataFile(self._path.name, there.st_size, modified_ms, self._statistics.as_json())
+        statistics = self._statistics
+        return DataFile(*(self._path.name, statistics.rows, there.st_size, modified_ms, statistics.as_json()))
 
     def discard(self) -> None:
         """Deletes what there is of it."""
         if self._writer is not None:
             with suppress(OSError):
                 self._writer.close()
-            self._path.unlink(missing_ok=True)
+        # Also without a writer: it makes the file, and may fail at its first bytes.
+        self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
         from pyarrow.parquet import ParquetWriter
@@ -182,10 +187,11 @@ class Statistics:
 
     Attributes:
         skipping: the columns, of numbers, texts or times.
+        rows: how many there were.
     """
 
     skipping: Sequence[str]
-    _rows: int = 0
+    rows: int = field(default=0, init=False)
     _nulls: dict[str, int] = field(default_factory=dict)
     _smallest: dict[str, Any] = field(default_factory=dict)
     _largest: dict[str, Any] = field(default_factory=dict)
@@ -193,7 +199,7 @@ class Statistics:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes rows in."""
-        self._rows += batch.num_rows
+        self.rows += batch.num_rows
         for name in self.skipping:
             column = batch.column(name)
             self._nulls[name] = self._nulls.get(name, 0) + column.null_count
@@ -202,7 +208,7 @@ class Statistics:
             ends = pc.min_max(column)
             try:
                 smallest, largest = _told(ends["min"]), _told(ends["max"])
-            except ValueError:
+            except (ValueError, OverflowError):
                 self._untold.add(name)
                 continue
             # Arrow and readers order texts by their bytes; by code points, as here, it is the same.
@@ -213,11 +219,13 @@ class Statistics:
         """The statistics as Delta's log has them."""
         return json.dumps(
             {
-                "numRecords": self._rows,
+                "numRecords": self.rows,
                 "minValues": self._of(self._smallest),
                 "maxValues": self._of(self._largest),
                 "nullCount": self._nulls,
-            }
+            },
+            # As two escapes `deltalake` takes a letter from U+100000 on for another one.
+            ensure_ascii=False,
         )
 
     def _of(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -229,6 +237,7 @@ def _told(value: pa.Scalar) -> Any:
 
     Raises:
         ValueError: a text that is long, or no UTF-8.
+        OverflowError: a time after the year 9999.
     """
     if pa.types.is_string(value.type) and len(value.as_buffer()) > MOST_TEXT_BYTES:
         raise ValueError("it is long")

@@ -9,7 +9,7 @@ are made once, however often the commit is tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from delta_tables.ledger.data_files import DataFile
@@ -21,16 +21,40 @@ if TYPE_CHECKING:
 
 _MOST_WRITER_VERSION = 3
 """From the next one on a table may be more than its columns, constraints and `delta.appendOnly`."""
+_OF_DELTA = "delta."
 _CONSTRAINT = "delta.constraints."
 _SKIPPING = "delta.dataSkippingStatsColumns"
-_FILE_PREFIX = ("delta.randomizeFilePrefixes", "delta.randomizePrefixLength")
+_NOT_OF_FILES = frozenset(
+    f"{_OF_DELTA}{name}"
+    for name in (
+        "appendOnly",
+        "autoOptimize.autoCompact",
+        "autoOptimize.optimizeWrite",
+        "checkpoint.writeStatsAsJson",
+        "checkpoint.writeStatsAsStruct",
+        "checkpointInterval",
+        "dataSkippingNumIndexedCols",
+        "dataSkippingStatsColumns",
+        "deletedFileRetentionDuration",
+        "enableExpiredLogCleanup",
+        "isolationLevel",
+        "logRetentionDuration",
+        "minReaderVersion",
+        "minWriterVersion",
+        "sampleRetentionDuration",
+        "setTransactionRetentionDuration",
+        "targetFileSize",
+        "tuneFileSizesForRewrites",
+    )
+)
+"""Properties that ask nothing of who writes a file, but statistics, which are looked at."""
 
 
 def takes_files(delta: DeltaTable, table: Table) -> bool:
     """Whether rows of this version, in files of `FileTask`, are all that the table asks for.
 
     A table that an operator gave more (constraints, partitions, statistics of other columns, features of a
-    later protocol) is Spark's to write: it knows them all.
+    later protocol, properties that are not known here) is Spark's to write: it knows them all.
 
     Args:
         delta: the table as it is.
@@ -42,11 +66,12 @@ def takes_files(delta: DeltaTable, table: Table) -> bool:
     if metadata.partition_columns:
         return False
     stored: Mapping[str, str] = metadata.configuration
-    constraints = {name: text for name, text in stored.items() if name.startswith(_CONSTRAINT)}
-    if constraints.items() - table.constraints.items():
-        return False
-    if any(name in stored for name in _FILE_PREFIX):
-        return False
+    for name, value in stored.items():
+        if name.startswith(_CONSTRAINT):
+            if table.constraints.get(name) != value:
+                return False
+        elif name.startswith(_OF_DELTA) and name not in _NOT_OF_FILES:
+            return False
     if {name.strip(" `") for name in stored.get(_SKIPPING, "").split(",")} != set(table.skipping):
         return False
     fields = {field.name: field for field in delta.schema().fields}
@@ -55,7 +80,7 @@ def takes_files(delta: DeltaTable, table: Table) -> bool:
     return fields.keys() >= set(table.column_names)
 
 
-def commit_files(delta: DeltaTable, files: Iterable[DataFile], app_id: str, version: int) -> None:
+def commit_files(delta: DeltaTable, files: Sequence[DataFile], app_id: str, version: int) -> None:
     """Commits files as the transaction (app_id, version).
 
     Args:
@@ -67,7 +92,7 @@ def commit_files(delta: DeltaTable, files: Iterable[DataFile], app_id: str, vers
     Raises:
         CommitFailedError: another version of the application's, or a change of the table, came since.
     """
-    from deltalake import CommitProperties, Transaction
+    from deltalake import CommitProperties, PostCommitHookProperties, Transaction
     from deltalake.transaction import AddAction
 
     added: list[AddAction | RemoveAction] = [
@@ -77,5 +102,21 @@ def commit_files(delta: DeltaTable, files: Iterable[DataFile], app_id: str, vers
         added,
         "append",
         delta.schema(),
-        commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+        commit_properties=CommitProperties(_history(files), app_transactions=[Transaction(app_id, version)]),
+        post_commithook_properties=PostCommitHookProperties(False, False),  # see log_checkpoint.py
     )
+
+
+def _history(files: Sequence[DataFile]) -> dict[str, dict[str, str]]:
+    """What DESCRIBE HISTORY says of a commit, in Spark's words."""
+    numbers = {
+        "numFiles": len(files),
+        "numOutputRows": sum(file.rows for file in files),
+        "numOutputBytes": sum(file.size_bytes for file in files),
+    }
+    return {"operationMetrics": {name: str(number) for name, number in numbers.items()}}
+
+
+def has_files(delta: DeltaTable, files: Sequence[DataFile]) -> bool:
+    """Whether files, one at least, are part of the table as it is."""
+    return bool(files) and files[0].path in delta.get_add_actions().column("path").to_pylist()

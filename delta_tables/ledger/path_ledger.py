@@ -15,16 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from delta_tables.engine_text import said
 from delta_tables.ledger.compaction import FILE_SIZES, FileSize, compact
 from delta_tables.ledger.data_files import DATA_FILE_DDL, DataFile, FileTask
-from delta_tables.ledger.file_append import commit_files, takes_files
+from delta_tables.ledger.file_append import commit_files, has_files, takes_files
 from delta_tables.ledger.location import AUTO_COMPACT, FILE_RETENTION, LedgerLocation, interval
+from delta_tables.ledger.log_checkpoint import checkpoint_if_due
 from delta_tables.ledger.spans import Span, quoted, within_sql
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.messages import MESSAGES
 from delta_tables.table import KEPT_DAYS, Column, Table
 from delta_tables.task_rows import TaskRows
+from store_native.errors import from_code
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +125,7 @@ class PathLedger(LedgerLocation):
     def append(self, writer: DataFrameWriter, table: Table) -> None:
         """Ends a writer of rows by appending them to a table."""
         writer.save(str(self.path(table)))
-        self._keep_files_few(table)
+        self._tidy(table, by_spark=True)
 
     def append_arrow(self, rows: pa.Table, table: Table, *, app_id: str, version: int) -> bool:
         """Appends a small Arrow table as Delta's transaction (app_id, version); needs no session.
@@ -130,7 +133,7 @@ class PathLedger(LedgerLocation):
         Returns:
             Whether the rows were appended; False when the table knew this version already.
         """
-        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake import CommitProperties, PostCommitHookProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError
 
         for tries_left in reversed(range(_TRIES)):
@@ -143,12 +146,13 @@ class PathLedger(LedgerLocation):
                     _as_stored(rows, delta),
                     mode="append",
                     commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+                    post_commithook_properties=PostCommitHookProperties(False, False),
                 )
             except CommitFailedError:  # another version of the application's came since the look at them
                 if not tries_left:
                     raise
             else:
-                self._keep_files_few(table, delta)
+                self._tidy(table)
                 return True
         raise AssertionError("the last try returns or raises")
 
@@ -156,6 +160,9 @@ class PathLedger(LedgerLocation):
         self, rows: TaskRows, table: Table, delta: DeltaTable, *, app_id: str, version: int
     ) -> bool:
         """Appends what tasks make, in files that they write, as Delta's transaction (app_id, version).
+
+        Whether it is there is looked at again behind the commit: Spark, with which a user may change the
+        table in this process, looks whether a version of the log is there, and writes it then.
 
         Args:
             rows: the rows; not made where the table knows the version already, else once.
@@ -168,9 +175,10 @@ class PathLedger(LedgerLocation):
             Whether the rows were appended; False when the table knew this version, or a later one.
 
         Raises:
-            CommitFailedError: the table was changed while the rows were made, and does not take their files.
+            LakeMQError: SYSTEM_ERROR, the table was changed while the rows were made, and does not take their
+                files, or its log cannot be written; the text names the table and says why.
         """
-        from deltalake.exceptions import CommitFailedError
+        from deltalake.exceptions import DeltaError
 
         if _knows(delta, app_id, version):
             return False
@@ -180,16 +188,24 @@ class PathLedger(LedgerLocation):
         for tries_left in reversed(range(_TRIES)):
             try:
                 commit_files(delta, files, app_id, version)
-            except CommitFailedError:
-                delta = self.open(table)
-                if _knows(delta, app_id, version):
-                    return False
-                if not tries_left or not takes_files(delta, table):
-                    raise
+            except OSError as error:
+                raise from_code("SYSTEM_ERROR", f"{self.path(table)}: {said(error)}") from error
+            except DeltaError as error:
+                failed: Exception | None = error
             else:
-                self._keep_files_few(table)
+                failed = None
+            delta = self.open(table)
+            if has_files(delta, files) or (failed is None and _knows(delta, app_id, version)):
+                self._tidy(table)
                 return True
-        raise AssertionError("the last try returns or raises")
+            if _knows(delta, app_id, version):
+                return False
+            if not takes_files(delta, table):
+                text = "was changed while a batch was handled and is Spark's to write now: start again"
+                raise from_code("SYSTEM_ERROR", f"{table.name} of {self} {text}") from failed
+            if failed is not None and not tries_left:
+                raise from_code("SYSTEM_ERROR", f"{table.name} of {self}: {said(failed)}") from failed
+        raise from_code("SYSTEM_ERROR", f"{table.name} of {self} has lost a commit again and again")
 
     def note_version(self, table: Table, *, app_id: str, version: int) -> bool:
         """Notes the transaction (app_id, version) in a commit without rows; needs no session.
@@ -207,17 +223,24 @@ class PathLedger(LedgerLocation):
             self.append_arrow(nothing, table, app_id=app_id, version=version)
         return True
 
-    def _keep_files_few(self, table: Table, delta: DeltaTable | None = None) -> None:
-        """Puts small files together, and deletes replaced ones where no stream needs them."""
+    def _tidy(self, table: Table, *, by_spark: bool = False) -> None:
+        """Puts small files together behind a commit, which is in whatever becomes of this.
+
+        Replaced ones are deleted where no stream needs them. The log gets its checkpoint, which Spark makes
+        itself.
+        """
         from deltalake.exceptions import DeltaError
 
         try:
-            delta = self.open(table) if delta is None else delta
+            delta = self.open(table)
+            if not by_spark:
+                checkpoint_if_due(delta, self.path(table))
             if compact(delta, self.file_sizes) and table.kept_hours < KEPT_DAYS * 24:
                 # Full: what the log has forgotten by now is found by its age.
                 delta.vacuum(dry_run=False, full=True)
-        except (DeltaError, OSError) as error:
-            _log.warning("small files of %s of %s were not put together: %s", table.name, self, error)
+        except (DeltaError, OSError, ValueError) as error:
+            text = "small files of %s of %s were not put together, or its log got no checkpoint: %s"
+            _log.warning(text, table.name, self, said(error))
 
     def create(self, *tables: Table, spark: SparkSession | None = None) -> None:
         """Creates the tables that are missing, empty; needs no session."""

@@ -88,9 +88,11 @@ class WriterLock:
         except BlockingIOError:
             holder = _read(file)
             file.close()
+            pid = holder.get("pid", "?")
+            who = "this process itself" if pid == os.getpid() else "another process"
             raise from_code(
                 "STORE_LOCKED",
-                f"another process writes {self._table} of this ledger (process {holder.get('pid', '?')}): "
+                f"{who} writes {self._table} of this ledger (process {pid}): "
                 "one process writes a table, so this one has to wait for its end; another group takes a "
                 "--ledger of its own",
                 path=str(self._path),

@@ -5,18 +5,16 @@ Owns what each failure to open it means.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from delta_tables.engine_text import said
 from delta_tables.user_tables.user_table import UserTable
 from store_native.errors import from_code
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,11 @@ class PathTable(UserTable):
         try:
             return DeltaTable(self.path)
         except TableNotFoundError as error:
-            what = f"there is no Delta table at {self.path}: {_said(error)}"
+            what = f"there is no Delta table at {self.path}: {said(error)}"
             raise from_code("TABLE_NOT_EXIST", what) from error
         except DeltaError as error:
-            what = f"what is at {self.path} cannot be read as a Delta table: {_said(error)}"
+            what = f"what is at {self.path} cannot be read as a Delta table: {said(error)}"
             raise from_code("TABLE_REFUSED", what) from error
         except OSError as error:
-            what = f"where {self.path} is does not answer, or takes no credentials: {_said(error)}"
+            what = f"where {self.path} is does not answer, or takes no credentials: {said(error)}"
             raise from_code("SERVICE_NOT_AVAILABLE", what) from error
-
-
-def _said(error: Exception) -> str:
-    return " ".join(_COLOUR.sub("", str(error)).split())[:500]

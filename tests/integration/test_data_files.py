@@ -35,7 +35,7 @@ def row(number: int) -> dict[str, Any]:
         number,
         attempt=1 + number % 3,
         verdict=fate,
-        message_id=("ID", "ß", "\U0001f980", "z" * 300)[number % 4] + str(number),
+        message_id=("ID", "ß", "\U0001f980", "\U0010ffff", "z" * 300)[number % 5] + str(number),
         finished_at=at,
         queue_id=number % 2,
         body=b"\x00\xff" * number if number % 2 else None,

@@ -89,3 +89,9 @@ def test_a_stop_is_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     billing.run(judge)
     billing.run(judge)
     assert [loop.stops for loop in loops] == [1, 0, 1, 0], "and one before a run is of the next"
+
+
+def test_what_is_no_function_is_refused_with_the_command_for_handlers(tmp_path: Path) -> None:
+    group = SparkGroup("g", {"topic": "t", "ledger": str(tmp_path)}, lambda: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(InvalidRequest, match="not 'mine:handle': handlers are lakemq consume's"):
+        group.run("mine:handle")  # type: ignore[arg-type]

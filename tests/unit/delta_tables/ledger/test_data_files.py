@@ -153,7 +153,7 @@ import resource, signal, sys
 from pathlib import Path
 from tests.unit.delta_tables.ledger.test_data_files import at, batch, task, written
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:
     batches = [batch((n, "a" * n, at(n))) for n in range(2000)]
     written(task(Path(sys.argv[1]), *batches, row_group_bytes=30_000))
@@ -163,9 +163,10 @@ except OSError as error:
 """
 
 
-def test_a_disk_that_takes_no_more_is_said_with_the_file_which_is_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("space", ["0", "3", "1000"])
+def test_a_disk_that_takes_no_more_is_said_with_the_file_which_is_deleted(tmp_path: Path, space: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", _TOO_LARGE, tmp_path], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _TOO_LARGE, tmp_path, space], capture_output=True, text=True, check=True
     )
     assert "File too large: '" in ran.stdout
     assert ".snappy.parquet'" in ran.stdout
@@ -228,6 +229,20 @@ def test_a_long_text_has_its_column_told_of_by_its_nulls_only() -> None:
     statistics = Statistics(SKIPPING)
     statistics.add(batch((1, "a" * MOST_TEXT_BYTES, at(1))))
     assert json.loads(statistics.as_json())["maxValues"]["text"] == "a" * MOST_TEXT_BYTES
+
+
+def test_a_letter_of_two_surrogates_is_written_as_it_is() -> None:
+    """`deltalake` takes the escapes of U+100000 and above for another letter, and leaves files out."""
+    statistics = Statistics(("text",))
+    statistics.add(batch((1, "\U0010ffff", None)))
+    assert '"text": "\U0010ffff"' in statistics.as_json()
+
+
+def test_a_time_behind_the_year_9999_is_not_told_of() -> None:
+    late = pa.array([253_402_300_800_000_000, 0]).cast(TIMESTAMP)
+    statistics = Statistics(("at",))
+    statistics.add(pa.RecordBatch.from_pydict({"at": late}))
+    assert json.loads(statistics.as_json())["maxValues"] == {}
 
 
 def test_a_text_that_is_no_utf_8_is_not_told_of() -> None:

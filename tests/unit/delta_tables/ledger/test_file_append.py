@@ -3,30 +3,55 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.idempotent import append_rows_once
+from delta_tables.idempotent import append_rows_once, note_version
 from delta_tables.ledger.file_append import takes_files
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.table import Table
 from delta_tables.task_rows import ArrowFunction
+from store_native.errors import LakeMQError
 from tests.support.ledger_rows import delivery
 
 Change = Callable[[DeltaTable], Any]
 
 
+@dataclass(frozen=True)
+class Looking(PathLedger):
+    """A ledger whose table is changed before it is looked at, or behind that."""
+
+    before_look: list[Callable[[PathLedger], Any]] = field(default_factory=list)
+    behind_look: list[Callable[[PathLedger], Any]] = field(default_factory=list)
+
+    def open(self, table: Table) -> DeltaTable:
+        self._change(self.before_look)
+        found = super().open(table)
+        self._change(self.behind_look)
+        return found
+
+    def _change(self, changes: list[Callable[[PathLedger], Any]]) -> None:
+        if changes:
+            changes.pop(0)(PathLedger(self.directory))
+
+
+def _nothing(ledger: PathLedger) -> None:
+    """No change."""
+
+
 class NoSpark:
     """A session that is not to be asked."""
 
-    def createDataFrame(self, rows: Any) -> Any:
+    def createDataFrame(self, rows: Any, schema: Any = None) -> Any:
         raise NotImplementedError
 
 
@@ -104,6 +129,11 @@ def test_the_files_of_all_tasks_are_one_commit_that_names_the_transaction(ledger
         assert stats["numRecords"] in (1, 2)
         assert stats["nullCount"].keys() == set(DELIVERIES.skipping)
     assert sorted(json.loads(file["stats"])["maxValues"]["queue_offset"] for file in added) == [3, 7]
+    assert ledger.open(DELIVERIES).history(1)[0]["operationMetrics"] == {
+        "numFiles": "2",
+        "numOutputRows": "3",
+        "numOutputBytes": str(sum(file["size"] for file in added)),
+    }
 
 
 def test_the_columns_left_out_are_null_for_readers(ledger: PathLedger) -> None:
@@ -188,9 +218,77 @@ def test_a_table_that_asks_for_more_while_the_rows_are_made_does_not_take_them(l
     def constrain() -> None:
         ledger.open(DELIVERIES).alter.add_constraint({"mine": "attempt < 3"})
 
-    with pytest.raises(CommitFailedError, match="Metadata changed"):
+    with pytest.raises(
+        LakeMQError, match="was changed while a batch was handled and is Spark's to write now"
+    ):
         append(ledger, TaskRowsHere([delivery(0, 4)], meanwhile=constrain))
     assert offsets(ledger) == []
+
+
+def test_a_table_that_is_changed_behind_each_look_is_said(tmp_path: Path) -> None:
+    ledger = Looking(tmp_path / "ledger", behind_look=[_property] * 9)
+    ledger.create(DELIVERIES)
+    rows = TaskRowsHere([delivery(0)])
+    with pytest.raises(LakeMQError, match=f"deliveries of {tmp_path}/ledger: .*Metadata changed"):
+        append(ledger, rows)
+    assert (rows.made, len(ledger.behind_look)) == (1, 3), "it was tried five times"
+    assert offsets(ledger) == []
+
+
+def test_a_commit_that_spark_wrote_over_is_made_again(tmp_path: Path) -> None:
+    """Its log store on a path looks whether the version is there, then renames its file to it."""
+    theirs = json.dumps({"commitInfo": {"operation": "WRITE", "timestamp": 0}})
+    ledger = Looking(tmp_path / "ledger", before_look=[_nothing, lambda it: _newest(it).write_text(theirs)])
+    ledger.create(DELIVERIES)
+    rows = TaskRowsHere([delivery(0)])
+    assert append(ledger, rows, 5)
+    assert (rows.made, offsets(ledger)) == (1, [0])
+    assert ledger.open(DELIVERIES).transaction_version("lakemq/g") == 5
+    assert sorted((ledger.path(DELIVERIES) / "_delta_log").glob("*.json"))[-2].read_text() == theirs
+
+
+def test_a_log_that_was_shortened_while_the_rows_were_made_costs_them_nothing(ledger: PathLedger) -> None:
+    def shorten() -> None:
+        for version in range(1, 6):
+            assert ledger.note_version(DELIVERIES, app_id="other", version=version)
+        ledger.open(DELIVERIES).create_checkpoint()
+        for path in sorted((ledger.path(DELIVERIES) / "_delta_log").glob("*.json"))[:-1]:
+            path.unlink()
+
+    rows = TaskRowsHere([delivery(0)], meanwhile=shorten)
+    assert append(ledger, rows)
+    assert (rows.made, offsets(ledger)) == (1, [0])
+
+
+def test_a_checkpoint_of_the_log_that_fails_fails_no_append(ledger: PathLedger) -> None:
+    _set(delta__checkpointInterval="1")(str(ledger.path(DELIVERIES)))
+    (ledger.path(DELIVERIES) / "_delta_log" / f"{2:020}.checkpoint.parquet").mkdir()
+    assert append(ledger, TaskRowsHere([delivery(0)]))
+    assert offsets(ledger) == [0]
+
+
+_FULL = """
+import resource, sys
+from pathlib import Path
+from tests.unit.delta_tables.ledger.test_file_append import *
+ledger = PathLedger(Path(sys.argv[1]))
+full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+try:
+    append(ledger, TaskRowsHere([delivery(0)], meanwhile=full))
+except LakeMQError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_takes_no_commit_is_said_in_one_line_with_the_table(ledger: PathLedger) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", _FULL, ledger.directory], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith(f"SYSTEM_ERROR: {ledger.path(DELIVERIES)}: Generic LocalFileSystem error")
+    assert ran.stdout.endswith("File too large (os error 27)\n")
+    assert "\x1b" not in ran.stdout
+    assert offsets(ledger) == []
+    assert append(ledger, TaskRowsHere([delivery(1)]))
 
 
 def test_rows_that_the_driver_has_are_appended_as_they_are(ledger: PathLedger) -> None:
@@ -253,6 +351,7 @@ def _of_an_earlier_version(path: str) -> None:
         (_set(delta__dataSkippingStatsColumns=",".join([*DELIVERIES.skipping, "worker"])), False),
         (_set(delta__randomizeFilePrefixes="true"), False),
         (_set(delta__randomizePrefixLength="2"), False),
+        (_set(delta__compatibility__symlinkFormatManifest__enabled="true"), False),
         (_recorded, False),
         (_constrained, False),
     ],
@@ -268,6 +367,8 @@ def test_a_table_that_asks_for_more_than_this_versions_rows_is_sparks_to_write(
         append(there, rows)
     assert rows.framed
     with pytest.raises(NotImplementedError):
+        note_version(cast("Any", NoSpark()), there, DELIVERIES, app_id="lakemq/g", version=1)
+    with pytest.raises(NotImplementedError):
         append(there, pa.Table.from_pylist([delivery(0)], schema=DELIVERIES.arrow_schema))
 
 
@@ -279,6 +380,24 @@ def _with_a_later_column(path: str) -> None:
     PathLedger(Path(path).parent).create(
         replace(DELIVERIES, columns=(*DELIVERIES.columns, replace(DELIVERIES.columns[0], name="later")))
     )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set(delta__appendOnly="true"),
+        _set(delta__isolationLevel="Serializable"),
+        _set(delta__logRetentionDuration="interval 3 days"),
+        _set(note="an operator's", lakemq__note="ours"),
+        _set(delta__dataSkippingStatsColumns=", ".join(f"`{name}`" for name in DELIVERIES.skipping)),
+    ],
+)
+def test_what_an_operator_sets_that_asks_nothing_of_the_files_changes_nothing(
+    ledger: PathLedger, change: Callable[[str], None]
+) -> None:
+    change(str(ledger.path(DELIVERIES)))
+    assert append(ledger, TaskRowsHere([delivery(0)]))
+    assert offsets(ledger) == [0]
 
 
 @pytest.mark.parametrize("make", [_without_checks, _with_a_later_column])

@@ -61,7 +61,8 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
     )
     assert refused.returncode == 1
     assert "STORE_LOCKED" in refused.stderr
-    with pytest.raises(Unavailable, match="another process writes deliveries"):
+    assert f"another process writes deliveries of this ledger (process {os.getpid()})" in refused.stderr
+    with pytest.raises(Unavailable, match="this process itself writes deliveries"):
         WriterLock(tmp_path, "deliveries").acquire()
     lock.release()
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0

@@ -68,7 +68,7 @@ def test_ledger_that_a_group_writes_is_not_deleted(tmp_path: Path) -> None:
     (lock,) = ledger_at(str(home / "ledger")).writer_locks([DELIVERIES])
     lock.acquire()
     try:
-        with pytest.raises(CommandFailed, match="another process writes deliveries of this ledger"):
+        with pytest.raises(CommandFailed, match="this process itself writes deliveries of this ledger"):
             empty_home(home)
         assert (home / "ledger").exists()
     finally:
