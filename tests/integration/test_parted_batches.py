@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 from pyspark.sql import SparkSession
 
@@ -108,3 +109,21 @@ def test_the_lanes_of_an_orderly_group_wait_behind_a_message_that_ends_sparks_wo
     assert set(calls[:last_kill]) == {"a", "b", "kill"}
     assert calls[last_kill + 1 :] == ["c", "d"]
     assert rows(tmp_path / "ledger", "SELECT * FROM duplicate_deliveries") == []
+
+
+def test_a_table_with_a_constraint_that_only_spark_can_read_is_written_by_spark(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    ledger = ledger_at(str(tmp_path / "ledger"))
+    ledger.create(DELIVERIES, spark=spark)
+    table = ledger.qualified(DELIVERIES)
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT mine CHECK (year(finished_at) > 2000)")
+    for topic, bodies in (("constrained", ["a", "b"]), ("constrained-parts", ["a", "kill", "b"])):
+        post(shared_broker, topic, bodies)
+        consume(settings(shared_broker, tmp_path, topic), lambda: spark)
+        found = spark.sql(f"SELECT verdict FROM {table} WHERE topic = '{topic}' ORDER BY verdict").collect()
+        assert [row.verdict for row in found] == ["ACK", "ACK", "DEAD"][: len(bodies)]
+    engines = {row.engineInfo.partition("/")[0] for row in spark.sql(f"DESCRIBE HISTORY {table}").collect()}
+    assert engines == {"delta-rs:py-" + deltalake.__version__, "Apache-Spark"}
+    by_spark = spark.sql(f"DESCRIBE HISTORY {table}").where("engineInfo LIKE 'Apache-Spark%'").count()
+    assert by_spark >= 5, "the constraint, and of each group the fence and a batch"
