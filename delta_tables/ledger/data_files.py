@@ -149,7 +149,8 @@ class _OpenFile:
             with suppress(OSError):
                 self._writer.close()
         # Also without a writer: it makes the file, and may fail at its first bytes.
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
         from pyarrow.parquet import ParquetWriter

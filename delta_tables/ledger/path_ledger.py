@@ -125,7 +125,7 @@ class PathLedger(LedgerLocation):
     def append(self, writer: DataFrameWriter, table: Table) -> None:
         """Ends a writer of rows by appending them to a table."""
         writer.save(str(self.path(table)))
-        self._tidy(table, by_spark=True)
+        self._tidy(table)
 
     def append_arrow(self, rows: pa.Table, table: Table, *, app_id: str, version: int) -> bool:
         """Appends a small Arrow table as Delta's transaction (app_id, version); needs no session.
@@ -152,7 +152,7 @@ class PathLedger(LedgerLocation):
                 if not tries_left:
                     raise
             else:
-                self._tidy(table)
+                self._tidy(table, delta)
                 return True
         raise AssertionError("the last try returns or raises")
 
@@ -196,7 +196,7 @@ class PathLedger(LedgerLocation):
                 failed = None
             delta = self.open(table)
             if has_files(delta, files) or (failed is None and _knows(delta, app_id, version)):
-                self._tidy(table)
+                self._tidy(table, delta)
                 return True
             if _knows(delta, app_id, version):
                 return False
@@ -223,17 +223,21 @@ class PathLedger(LedgerLocation):
             self.append_arrow(nothing, table, app_id=app_id, version=version)
         return True
 
-    def _tidy(self, table: Table, *, by_spark: bool = False) -> None:
+    def _tidy(self, table: Table, delta: DeltaTable | None = None) -> None:
         """Puts small files together behind a commit, which is in whatever becomes of this.
 
-        Replaced ones are deleted where no stream needs them. The log gets its checkpoint, which Spark makes
-        itself.
+        Replaced ones are deleted where no stream needs them.
+
+        Args:
+            table: the table.
+            delta: as it is behind a commit without Spark: its log may get a checkpoint.
         """
         from deltalake.exceptions import DeltaError
 
         try:
-            delta = self.open(table)
-            if not by_spark:
+            if delta is None:
+                delta = self.open(table)
+            else:
                 checkpoint_if_due(delta, self.path(table))
             if compact(delta, self.file_sizes) and table.kept_hours < KEPT_DAYS * 24:
                 # Full: what the log has forgotten by now is found by its age.
