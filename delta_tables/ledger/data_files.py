@@ -1,4 +1,4 @@
-"""Data files of a table, written by the tasks that make its rows.
+"""A data file of a table: the rows that one task makes, where it makes them.
 
 Owns the Parquet file of one task, and the statistics by which readers skip it.
 
