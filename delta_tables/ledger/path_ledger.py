@@ -194,7 +194,13 @@ class PathLedger(LedgerLocation):
                 failed: Exception | None = error
             else:
                 failed = None
-            delta = self.open(table)
+            try:
+                delta = self.open(table)
+            except (DeltaError, OSError) as error:
+                if failed is not None:
+                    raise
+                _log.warning("%s of %s was not looked at behind a commit: %s", table.name, self, said(error))
+                return True
             if has_files(delta, files) or (failed is None and _knows(delta, app_id, version)):
                 self._tidy(table, delta)
                 return True

@@ -1,29 +1,25 @@
-"""Appends of files that tasks have written: which tables take them, and what comes before the commit."""
+"""Appends of files that tasks have written: what comes between the look at the table and the commit."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.idempotent import append_rows_once, note_version
-from delta_tables.ledger.file_append import takes_files
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.table import Table
-from delta_tables.task_rows import ArrowFunction
 from store_native.errors import LakeMQError
 from tests.support.ledger_rows import delivery
-
-Change = Callable[[DeltaTable], Any]
+from tests.support.task_rows_here import TaskRowsHere, append, offsets
 
 
 @dataclass(frozen=True)
@@ -48,69 +44,11 @@ def _nothing(ledger: PathLedger) -> None:
     """No change."""
 
 
-class NoSpark:
-    """A session that is not to be asked."""
-
-    def createDataFrame(self, rows: Any, schema: Any = None) -> Any:
-        raise NotImplementedError
-
-
-class TaskRowsHere:
-    """Rows that two tasks make in this process; `meanwhile` is called once they are made."""
-
-    columns = tuple(name for name in DELIVERIES.column_names if name not in ("outbox", "table_rows"))
-
-    def __init__(self, *tasks: list[dict[str, Any]], meanwhile: Callable[[], None] = lambda: None) -> None:
-        self._tasks = tasks
-        self._meanwhile = meanwhile
-        self.made = 0
-        self.framed = False
-
-    def frame(self) -> Any:
-        self.framed = True
-        raise NotImplementedError
-
-    def through(self, task: Callable[[ArrowFunction], ArrowFunction], ddl: str) -> Any:
-        self._task, self._ddl = task, ddl
-        return self
-
-    def collect(self) -> list[tuple[Any, ...]]:
-        self.made += 1
-        found: list[tuple[Any, ...]] = []
-        for rows in self._tasks:
-
-            def make(numbers: Iterator[pa.RecordBatch], rows: list[dict[str, Any]] = rows) -> Any:
-                yield from pa.Table.from_pylist(rows, schema=DELIVERIES.arrow_schema).to_batches()
-
-            for batch in self._task(make)(iter(())):
-                assert [f"{field.name}" for field in batch.schema] == [
-                    column.split()[0] for column in self._ddl.split(", ")
-                ]
-                found += [tuple(row.values()) for row in batch.to_pylist()]
-        self._meanwhile()
-        return found
-
-
 @pytest.fixture
 def ledger(tmp_path: Path) -> PathLedger:
     made = PathLedger(tmp_path / "ledger")
     made.create(DELIVERIES)
     return made
-
-
-def append(ledger: PathLedger, rows: TaskRowsHere | pa.Table, version: int = 1) -> bool:
-    return append_rows_once(
-        cast("Any", rows),
-        ledger,
-        DELIVERIES,
-        app_id="lakemq/g",
-        version=version,
-        spark=cast("Any", NoSpark()),
-    )
-
-
-def offsets(ledger: PathLedger) -> list[int]:
-    return sorted(ledger.open(DELIVERIES).to_pyarrow_table().column("queue_offset").to_pylist())
 
 
 def test_the_files_of_all_tasks_are_one_commit_that_names_the_transaction(ledger: PathLedger) -> None:
@@ -247,6 +185,16 @@ def test_a_commit_that_spark_wrote_over_is_made_again(tmp_path: Path) -> None:
     assert sorted((ledger.path(DELIVERIES) / "_delta_log").glob("*.json"))[-2].read_text() == theirs
 
 
+def test_a_table_that_cannot_be_looked_at_behind_the_commit_has_the_rows_all_the_same(tmp_path: Path) -> None:
+    def fail(ledger: PathLedger) -> None:
+        raise OSError("Too many open files")
+
+    ledger = Looking(tmp_path / "ledger", before_look=[_nothing, fail])
+    ledger.create(DELIVERIES)
+    assert append(ledger, TaskRowsHere([delivery(0)]))
+    assert offsets(ledger) == [0]
+
+
 def test_a_log_that_was_shortened_while_the_rows_were_made_costs_them_nothing(ledger: PathLedger) -> None:
     def shorten() -> None:
         for version in range(1, 6):
@@ -261,7 +209,7 @@ def test_a_log_that_was_shortened_while_the_rows_were_made_costs_them_nothing(le
 
 
 def test_a_checkpoint_of_the_log_that_fails_fails_no_append(ledger: PathLedger) -> None:
-    _set(delta__checkpointInterval="1")(str(ledger.path(DELIVERIES)))
+    ledger.open(DELIVERIES).alter.set_table_properties({"delta.checkpointInterval": "1"})
     (ledger.path(DELIVERIES) / "_delta_log" / f"{2:020}.checkpoint.parquet").mkdir()
     assert append(ledger, TaskRowsHere([delivery(0)]))
     assert offsets(ledger) == [0]
@@ -270,7 +218,10 @@ def test_a_checkpoint_of_the_log_that_fails_fails_no_append(ledger: PathLedger) 
 _FULL = """
 import resource, sys
 from pathlib import Path
-from tests.unit.delta_tables.ledger.test_file_append import *
+from delta_tables.ledger.path_ledger import PathLedger
+from store_native.errors import LakeMQError
+from tests.support.ledger_rows import delivery
+from tests.support.task_rows_here import TaskRowsHere, append
 ledger = PathLedger(Path(sys.argv[1]))
 full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
 try:
@@ -296,118 +247,6 @@ def test_rows_that_the_driver_has_are_appended_as_they_are(ledger: PathLedger) -
     assert append(ledger, rows, 5)
     assert not append(ledger, rows, 5)
     assert offsets(ledger) == [4]
-
-
-def _partitioned(path: str) -> None:
-    DeltaTable.create(
-        path,
-        DELIVERIES.described_schema,
-        partition_by=["topic"],
-        configuration={"delta.dataSkippingStatsColumns": ",".join(DELIVERIES.skipping)},
-    )
-
-
-def _set(**properties: str) -> Callable[[str], None]:
-    def made(path: str) -> None:
-        table = DeltaTable(path)
-        table.alter.set_table_properties(
-            {name.replace("__", "."): value for name, value in properties.items()}, raise_if_not_exists=False
-        )
-
-    return made
-
-
-def _constrained(path: str) -> None:
-    DeltaTable(path).alter.add_constraint({"mine": "attempt < 1000"})
-
-
-def _recorded(path: str) -> None:
-    _set(delta__enableChangeDataFeed="true")(path)
-
-
-def _not_null(path: str) -> None:
-    fields = [
-        field if field.name != "topic" else field.with_nullable(False) for field in DELIVERIES.arrow_schema
-    ]
-    DeltaTable.create(
-        path,
-        pa.schema(fields),
-        configuration={"delta.dataSkippingStatsColumns": ",".join(DELIVERIES.skipping)},
-    )
-
-
-def _of_an_earlier_version(path: str) -> None:
-    earlier = replace(DELIVERIES, columns=DELIVERIES.columns[:-1])
-    PathLedger(Path(path).parent).create(earlier)
-
-
-@pytest.mark.parametrize(
-    ("change", "anew"),
-    [
-        (_partitioned, True),
-        (_not_null, True),
-        (_of_an_earlier_version, True),
-        (_set(delta__dataSkippingStatsColumns="topic"), False),
-        (_set(delta__dataSkippingStatsColumns=",".join([*DELIVERIES.skipping, "worker"])), False),
-        (_set(delta__randomizeFilePrefixes="true"), False),
-        (_set(delta__randomizePrefixLength="2"), False),
-        (_set(delta__compatibility__symlinkFormatManifest__enabled="true"), False),
-        (_recorded, False),
-        (_constrained, False),
-    ],
-)
-def test_a_table_that_asks_for_more_than_this_versions_rows_is_sparks_to_write(
-    ledger: PathLedger, tmp_path: Path, change: Callable[[str], None], anew: bool
-) -> None:
-    there = PathLedger(tmp_path / "another") if anew else ledger
-    change(str(there.path(DELIVERIES)))
-    assert not takes_files(there.open(DELIVERIES), DELIVERIES)
-    rows = TaskRowsHere([delivery(0)])
-    with pytest.raises(NotImplementedError):
-        append(there, rows)
-    assert rows.framed
-    with pytest.raises(NotImplementedError):
-        note_version(cast("Any", NoSpark()), there, DELIVERIES, app_id="lakemq/g", version=1)
-    with pytest.raises(NotImplementedError):
-        append(there, pa.Table.from_pylist([delivery(0)], schema=DELIVERIES.arrow_schema))
-
-
-def _without_checks(path: str) -> None:
-    PathLedger(Path(path).parent).create(replace(DELIVERIES, checks=()))
-
-
-def _with_a_later_column(path: str) -> None:
-    PathLedger(Path(path).parent).create(
-        replace(DELIVERIES, columns=(*DELIVERIES.columns, replace(DELIVERIES.columns[0], name="later")))
-    )
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        _set(delta__appendOnly="true"),
-        _set(delta__isolationLevel="Serializable"),
-        _set(delta__logRetentionDuration="interval 3 days"),
-        _set(note="an operator's", lakemq__note="ours"),
-        _set(delta__dataSkippingStatsColumns=", ".join(f"`{name}`" for name in DELIVERIES.skipping)),
-    ],
-)
-def test_what_an_operator_sets_that_asks_nothing_of_the_files_changes_nothing(
-    ledger: PathLedger, change: Callable[[str], None]
-) -> None:
-    change(str(ledger.path(DELIVERIES)))
-    assert append(ledger, TaskRowsHere([delivery(0)]))
-    assert offsets(ledger) == [0]
-
-
-@pytest.mark.parametrize("make", [_without_checks, _with_a_later_column])
-def test_a_table_of_another_version_whose_rows_may_be_these_takes_files(
-    tmp_path: Path, make: Callable[[str], None]
-) -> None:
-    ledger = PathLedger(tmp_path / "ledger")
-    make(str(ledger.path(DELIVERIES)))
-    assert append(ledger, TaskRowsHere([delivery(0)]))
-    assert offsets(ledger) == [0]
 
 
 def _newest(ledger: PathLedger) -> Path:
